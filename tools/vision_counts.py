@@ -42,6 +42,11 @@ OPT = {
     "model_type": "opt", "hidden_size": 64, "word_embed_proj_dim": 64, "num_hidden_layers": 2, "ffn_dim": 96,
     "vocab_size": 99, "num_attention_heads": 4, "max_position_embeddings": 64,
 }  # fmt: skip
+OF_BART = {
+    "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "vocab_size": 99,
+    "max_position_embeddings": 64,
+}  # fmt: skip
 QFORMER = {
     "hidden_size": 32, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 72, "vocab_size": 77,
     "max_position_embeddings": 20, "cross_attention_frequency": 2,
@@ -54,7 +59,8 @@ def rotary(*sections: int) -> dict[str, Any]:
 
 
 class Seen(NamedTuple):
-    """A config, the tokens that an image of it makes (0: as it says), and how its class sees one."""
+    """A config, the tokens that an image of it makes (0: as it says), and how its class sees one (`_held`: napkin
+    counts the parameters only)."""
 
     fields: dict[str, Any]
     sees: Callable[[Any], object]
@@ -70,6 +76,10 @@ def patches(elements: int, grid: str = "image_grid_thw", size: tuple[int, ...] =
     count = size[-1] * size[-2]
     given = {"pixel_values": torch.zeros(count, elements), grid: torch.tensor([size])}
     return lambda model: getattr(model, "model", model).get_image_features(**given)
+
+
+def _held(model: Any) -> None:
+    """See nothing."""
 
 
 def _git(model: Any) -> object:
@@ -115,6 +125,49 @@ TYPES: dict[str, Seen] = {
         {"pixel_shuffle_factor": 2, "text_config": {**BARE, "pad_token_id": 0},
          "vision_config": {**SQUARE, "model_type": "siglip_vision_model", "vision_use_head": False}},
         lambda model: model.model.get_image_features(pixels()[None]),
+    ),
+    "florence2": Seen(
+        {"text_config": OF_BART,
+         "vision_config": {"depths": [1, 2], "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1],
+                           "patch_prenorm": [False, True], "embed_dim": [16, 32], "num_heads": [2, 4],
+                           "num_groups": [2, 4], "projection_dim": 64, "qkv_bias": False}}, _held,
+    ),
+    "got_ocr2": Seen(
+        {"text_config": {**TEXT, "model_type": "qwen2"},
+         "vision_config": {"hidden_size": 48, "num_attention_heads": 3, "num_hidden_layers": 4, "image_size": 256,
+                           "global_attn_indexes": [1, 3], "window_size": 5, "mlp_dim": 80, "output_channels": 24}},
+        _held,
+    ),
+    "vision-encoder-decoder": Seen(
+        {"encoder": {"model_type": "donut-swin", "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4],
+                     "window_size": 5, "image_size": [64, 96]},
+         "decoder": {"model_type": "trocr", "d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4,
+                     "decoder_ffn_dim": 96, "vocab_size": 99, "max_position_embeddings": 64, "is_decoder": True,
+                     "add_cross_attention": True}}, _held,
+    ),
+    "pix2struct": Seen(
+        {"text_config": {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "d_ff": 96, "d_kv": 16, "vocab_size": 99},
+         "vision_config": {"hidden_size": 64, "d_ff": 80, "d_kv": 10, "num_hidden_layers": 2,
+                           "num_attention_heads": 4, "seq_len": 100, "patch_embed_hidden_size": 300}}, _held,
+    ),
+    "molmo2": Seen(
+        {"text_config": TEXT,
+         "vision_config": {**VIT, "num_key_value_heads": 3, "head_dim": 10, "num_position_embeddings": 16},
+         "adapter_config": {"vision_feature_layer": [3, 1], "hidden_size": 48, "num_attention_heads": 4,
+                            "num_key_value_heads": 2, "head_dim": 12, "intermediate_size": 70, "text_hidden_size": 64,
+                            "mlp_bias": True}}, _held,
+    ),
+    "lfm3_vl": Seen(
+        {"text_config": {**TEXT, "model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+         "projector_hidden_size": 50,
+         "vision_config": {"hidden_size": 48, "intermediate_size": 70, "num_attention_heads": 4,
+                           "num_key_value_heads": 2, "num_hidden_layers": 3, "conv_kernel_size": 5,
+                           "layer_types": ["conv", "full_attention", "conv"]}}, _held,
+    ),
+    "minicpmv4_6": Seen(
+        {"text_config": {**TEXT, "model_type": "qwen3_5_text", "layer_types": ["linear_attention", "full_attention"]},
+         "insert_layer_id": 1, "merger_times": 2,
+         "vision_config": {**VIT, "image_size": 64, "patch_size": 8, "insert_layer_id": 1}}, _held,
     ),
     "video_llava": Seen(
         {"text_config": {**TEXT, "model_type": "llama"},
@@ -205,8 +258,8 @@ def said(model_type: str, seen: Seen) -> tuple[Any, Any]:
     """Return the same as napkin counts it."""
     model = reading({"model_type": model_type, **seen.fields})
     *_, whole = params_of(model)
-    once, *_ = flops_of(model, 0, seen.tokens)
-    return whole.value, once.value
+    terms = flops_of(model, 0, seen.tokens)
+    return whole.value, terms[0].value if terms else 0
 
 
 def main() -> int:

@@ -83,6 +83,7 @@ def _build(config: Config, assumed: Sequence[str], strict: bool) -> Model:
     if len(model.stacks) == 1:
         check_layer_lists(text, model.stacks[0].depth)
     seen = _vision(config, kind, text, model)
+    model = model if seen is not None else _with_tower(config, kind, model)
     model = _heard(config, kind, model)
     if architecture.implementation.unrouted and model.experts:
         config.notes.append(
@@ -130,6 +131,25 @@ def _vision(config: Config, kind: str, text: Config, model: Model) -> Vision | N
             "params/vision and flops/vision, and memory counts them in"
             + (f"; {NO_AUDIO}" if _may_hear(config, kind) else "")
         )
+    return found
+
+
+def _with_tower(config: Config, kind: str, model: Model) -> Model:
+    """Return the model with the tensors of the vision tower of a multimodal config, where napkin knows no more of it,
+    and say so."""
+    if wrapper_of(kind) is None:
+        return model
+    from napkin.architectures.vision.held import with_tower
+
+    found = with_tower(model, config, kind)
+    if found is None:
+        return model
+    told = f"{ALONE} {printable(kind, 40)} is counted"
+    config.notes[:] = [note for note in config.notes if not note.startswith(told)]
+    config.notes.append(
+        f"totals are those of the language model of {printable(kind, 40)}; the parameters of its vision tower are in "
+        "params/vision, and memory counts them in, not what images take"
+    )
     return found
 
 

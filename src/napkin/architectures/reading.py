@@ -222,6 +222,17 @@ def _is_known(name: str) -> bool:
     return not any(word in name for word in LANGUAGE_HEADS)
 
 
+def integers(config: Config, field: str) -> list[int]:
+    """Read a list of whole numbers above zero."""
+    found = config.items(field) or []
+    for value in found:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**6:
+            raise config.wrong(field, f"{printable(repr(value), 60)} is not a whole number above zero")
+    if not found:
+        raise config.wrong(field, "is empty")
+    return found
+
+
 def restrict(config: Config, only: Only, ignored: tuple[str, ...]) -> None:
     """Refuse fields that say what a class of this family does not do, and ignore those that change no count.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
 from napkin.operations.queries import is_head_matrix
-from napkin.operations.roles import AUDIO, LAYERS, POSITION, SHARED_EXPERT, TOKEN
+from napkin.operations.roles import LAYERS, POSITION, SENSES, SHARED_EXPERT, TOKEN
 from napkin.operations.work import Weight
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply, subtract
 
@@ -67,7 +67,7 @@ class _Found:
 
     def add_after(self, path: str, operations: Iterable[Operation], tied: bool) -> None:
         """Add the weights after the layers. tied: the head's matrix is the token embedding."""
-        for operation in (op for op in operations if op.role != AUDIO):
+        for operation in (op for op in operations if op.role not in SENSES):
             for weight in operation.weights():
                 is_head = is_head_matrix(operation, weight)
                 if not (is_head and tied):

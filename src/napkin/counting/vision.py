@@ -6,7 +6,7 @@ from __future__ import annotations
 from napkin.counting.flops import EXACT, layer_forward, operation_flops, summed
 from napkin.counting.params import PARAM, layer_params, params, weight_params
 from napkin.operations.model import Model
-from napkin.operations.queries import heard_operations
+from napkin.operations.queries import heard_operations, tower_tensors
 from napkin.operations.work import Work
 from napkin.term import GIVEN, Term, add, constant, leaf, multiply
 
@@ -16,8 +16,10 @@ def params_of(model: Model) -> list[Term]:
     and the total with these too. Empty without either; the last one is that of the whole model."""
     found: list[Term] = []
     total = params(model)["params/total"]
-    if model.vision is not None:
-        vision = add("params/vision", *(_params(part) for part in model.vision.parts))
+    parts = [_params(part) for part in model.vision.parts] if model.vision is not None else []
+    parts += [weight_params("params/vision", weight) for op in tower_tensors(model) for weight in op.weights()]
+    if parts:
+        vision = add("params/vision", *parts)
         total = add("params/total_with_vision", total, vision)
         found += [vision, total]
     audio = [weight_params("params/audio", weight) for op in heard_operations(model) for weight in op.weights()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.roles import AUDIO, COLUMN, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
+from napkin.operations.roles import AUDIO, COLUMN, IMAGES, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
 from napkin.operations.work import Weight
 from napkin.record import record
 
@@ -38,6 +38,11 @@ def is_head_matrix(op: Operation, weight: Weight) -> bool:
 def heard_operations(model: Model) -> list[Operation]:
     """Return what the model holds of an audio encoder."""
     return [op for op in model.stacks[-1].after if op.role == AUDIO]
+
+
+def tower_tensors(model: Model) -> list[Operation]:
+    """Return what the model holds of a vision tower that is known by its tensors."""
+    return [op for op in model.stacks[-1].after if op.role == IMAGES]
 
 
 def has_scan(model: Model) -> bool:

@@ -10,7 +10,7 @@ from napkin.elementwise import holds_for_all
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
 from napkin.operations.rewrite import fuse_linears
-from napkin.operations.roles import ADAPTER, AUDIO, REPLICATED, TOKEN, VOCABULARY
+from napkin.operations.roles import ADAPTER, REPLICATED, SENSES, TOKEN, VOCABULARY
 from napkin.operations.trained import head_of
 from napkin.term import Term
 from napkin.timing.clock import BYTE, PER_PARAM, Clock, size, total, zero
@@ -39,9 +39,9 @@ def by_group(own: LayerClock) -> dict[str, Term]:
 
 
 def outside(stack: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations of a stack without adapters, which are timed with the head, and without an audio encoder,
-    which text does not run."""
-    return tuple(op for op in stack if op.role not in (ADAPTER, AUDIO))
+    """Return the operations of a stack without adapters, which are timed with the head, and without an audio encoder
+    or a vision tower, which text does not run."""
+    return tuple(op for op in stack if op.role not in (ADAPTER, *SENSES))
 
 
 def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: bool) -> LayerTime:

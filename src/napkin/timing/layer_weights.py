@@ -10,7 +10,7 @@ from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
 from napkin.operations.queries import is_head_matrix
-from napkin.operations.roles import ADAPTER, AUDIO, EXPERT, REPLICATED
+from napkin.operations.roles import ADAPTER, EXPERT, REPLICATED, SENSES
 from napkin.operations.trained import head_of
 from napkin.record import record
 from napkin.term import Term
@@ -70,10 +70,10 @@ def held(name: str, counts: Mapping[str, Number], unit: str, layout: StepLayout)
 
 def end_operations(model: Model) -> tuple[list[Operation], list[Operation]]:
     """Return the operations before the layers, with those between an encoder and its decoder, and those after them; an
-    audio encoder, which text does not run, has no gradients."""
+    audio encoder and a vision tower, which text does not run, have no gradients."""
     *encoders, last = model.stacks
     before = [op for stack in model.stacks for op in stack.before]
-    after = [op for op in last.after if op.role != AUDIO]
+    after = [op for op in last.after if op.role not in SENSES]
     return [*before, *(op for stack in encoders for op in stack.after)], after
 
 

@@ -2,15 +2,15 @@
 hold. A step on text runs none of them.
 
 encoders.py has the encoders by the model_type of their config, projectors.py the multimodal model_types; both state
-shapes of tensors with the functions of shapes.py.
+shapes of tensors with the functions of architectures/shapes.py.
 """
 
 from __future__ import annotations
 
 from napkin.architectures.audio.encoders import ENCODERS
 from napkin.architectures.audio.projectors import HEARINGS, Hears
-from napkin.architectures.audio.shapes import together
 from napkin.architectures.idle import tensors
+from napkin.architectures.shapes import together
 from napkin.errors import Refused
 from napkin.inputs.model import Config
 from napkin.operations.idle import Idle

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from napkin.architectures.audio.shapes import (
+from napkin.architectures.reading import integers
+from napkin.architectures.shapes import (
     Shapes,
     attention,
     convolution,
@@ -15,7 +16,6 @@ from napkin.architectures.audio.shapes import (
     repeated,
     together,
 )
-from napkin.inputs.load import printable
 from napkin.inputs.model import Config, number_in
 from napkin.record import record, replace
 
@@ -41,17 +41,6 @@ class Encoder:
     defaults: Mapping[str, object]
     aliases: Mapping[str, str] = _NONE
     width: Callable[[Config], int] = lambda config: config.integer("hidden_size")
-
-
-def integers(config: Config, field: str) -> list[int]:
-    """Read a list of whole numbers above zero."""
-    found = config.items(field) or []
-    for value in found:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 10**6:
-            raise config.wrong(field, f"{printable(repr(value), 60)} is not a whole number above zero")
-    if not found:
-        raise config.wrong(field, "is empty")
-    return found
 
 
 # --- Whisper's and its relatives' ------------------------------------------------------------------------------------

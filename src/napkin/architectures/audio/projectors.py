@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from napkin.architectures.audio.shapes import Shapes, attention, feed_forward, linear, norm, repeated, together
+from napkin.architectures.shapes import Shapes, attention, feed_forward, linear, norm, repeated, together
 from napkin.inputs.model import Config
 from napkin.record import record
 

@@ -12,7 +12,7 @@ from napkin.inputs.load import printable
 from napkin.inputs.model import CLASS_DEFAULT, LARGEST_DIMENSION, PRESET, Config
 from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model
-from napkin.operations.queries import heard_operations
+from napkin.operations.queries import heard_operations, tower_tensors
 from napkin.options.training import FROZEN, TASKED
 from napkin.term import Term
 from napkin.training.tasks import Passes
@@ -232,7 +232,7 @@ def read_images_of_sequence(inputs: Inputs, model: Model, seq: int) -> tuple[int
         inputs.assume("no audio")
     if model.vision is None or not images:
         inputs.depends(("image-tokens",), False, "there are no images", "--images 1")
-        if model.vision is not None:
+        if model.vision is not None or tower_tensors(model):
             inputs.assume("no images")
         return 0, 0
     if len(model.stacks) > 1:

@@ -119,6 +119,8 @@ def _sparse_layers(config: Config, layers: int, feed_forward: str) -> list[bool]
     return [bool(experts) and i not in dense and (i + 1) % step == 0 for i in range(layers)]
 
 
+OF_MINICPM = ("downsample_mode", "drop_vision_last_layer", "insert_layer_id", "merge_kernel_size", "merger_times")
+"""Fields of where MiniCPM-V merges patches."""
 QWEN3_5_TEXT = Architecture(
     "qwen3_5_text",
     qwen3_5,
@@ -132,9 +134,9 @@ QWEN3_5_TEXT = Architecture(
     },
     implementation=replace(HF, positions="each"),
     wrappers=(
-        Wrapper("minicpmv4_6"),
-        Wrapper("minicpmv4_7"),
-        Wrapper("minicpm_ocr"),
+        Wrapper("minicpmv4_6", ignored=OF_MINICPM),
+        Wrapper("minicpmv4_7", ignored=OF_MINICPM),
+        Wrapper("minicpm_ocr", ignored=OF_MINICPM),
         Wrapper("qwen3_5", "Qwen3_5Config"),
     ),
     modules={

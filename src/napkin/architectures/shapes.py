@@ -1,4 +1,4 @@
-"""Shapes of an audio encoder's tensors, put together from those of its modules: {path: shape}.
+"""Shapes of the tensors of an audio encoder or a vision tower, put together from those of its modules: {path: shape}.
 
 A step on text holds them and runs none, so that shapes are all that is asked of them. A run of equal layers is one
 tensor of each kind, with their number as its first dimension.

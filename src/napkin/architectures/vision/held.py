@@ -1,0 +1,429 @@
+"""Vision towers that are known by their tensors: windows of a hierarchy, convolutions between attentions. A step on
+text holds them and runs none; what an image takes is not counted.
+
+Fields, defaults and modules are those of the classes of Hugging Face transformers 5.24.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from napkin.architectures.idle import tensors
+from napkin.architectures.reading import DEEPEST, integers
+from napkin.architectures.shapes import Shapes, attention, convolution, feed_forward, linear, norm, repeated, together
+from napkin.architectures.vision.tower import grid, patch_sides
+from napkin.errors import Refused
+from napkin.inputs.model import Config, number_in
+from napkin.operations.idle import Idle
+from napkin.operations.model import Model
+from napkin.operations.roles import IMAGES
+from napkin.record import record, replace
+
+_NONE: Mapping[str, str] = {}
+Q_K_V = ("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj")
+
+
+@record
+class HeldTower:
+    """What is held of one kind of tower: (its config, the multimodal model's, the width of the language model) → its
+    tensors, with those of its projector; defaults and other names of its fields."""
+
+    shapes: Callable[[Config, Config, int], Shapes]
+    defaults: Mapping[str, object]
+    aliases: Mapping[str, str] = _NONE
+
+
+def patches(config: Config, width: int, bias: bool = True) -> Shapes:
+    """Return the projection of patches."""
+    return convolution("patches", config.integer("num_channels"), width, *patch_sides(config), bias=bias)
+
+
+def encoder_layer(width: int, inner: int, bias: bool = True) -> tuple[Shapes, ...]:
+    """Return a layer of an encoder: attention and an MLP, each behind a norm."""
+    return (
+        norm("layernorm_before", width),
+        attention(width, Q_K_V, (bias, bias, bias, True)),
+        norm("layernorm_after", width),
+        feed_forward(width, inner, ("mlp.fc1", "mlp.fc2")),
+    )
+
+
+def stages(config: Config) -> tuple[list[int], list[int]]:
+    """Read the layers and heads of each stage of a hierarchy."""
+    depths, heads = integers(config, "depths"), integers(config, "num_heads")
+    if len(depths) != len(heads) or len(depths) > 8 or sum(depths) > DEEPEST:
+        raise config.wrong("depths", "has another length than num_heads, or too many layers")
+    return depths, heads
+
+
+# --- encoders of images in front of a decoder -------------------------------------------------------------------------
+
+
+def vit(config: Config, outer: Config, hidden: int, learned: int = 1) -> Shapes:
+    """Return ViT's (arXiv:2010.11929), with a pooler and, where the widths differ, a projection to the decoder's."""
+    width, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+    rows, columns = grid(config)
+    return together(
+        {"learned": (learned, width), "positions": (rows * columns + learned, width)},
+        patches(config, width),
+        repeated(layers, "layers", *encoder_layer(width, config.integer("intermediate_size"), config.flag("qkv_bias"))),
+        norm("layernorm", width),
+        linear("pooler.dense", width, width),
+        to_decoder(width, hidden),
+    )
+
+
+def swin(config: Config, outer: Config, hidden: int, normed: bool = True) -> Shapes:
+    """Return Swin's (arXiv:2103.14030): windows, and a merger of squares behind each stage but the last. Donut's ends
+    without a norm."""
+    width, (depths, heads) = config.integer("embed_dim"), stages(config)
+    side, ratio = 2 * config.integer("window_size") - 1, number_in(config.real("mlp_ratio"))
+    parts: list[Shapes] = [patches(config, width), norm("embeddings.norm", width)]
+    rows, columns = grid(config)
+    if config.flag("use_absolute_embeddings"):
+        parts.append({"positions": (rows * columns, width)})
+    for stage, (depth, many) in enumerate(zip(depths, heads, strict=True)):
+        layer = *encoder_layer(width, int(ratio * width), config.flag("qkv_bias")), {"distances": (side**2, many)}
+        parts.append(repeated(depth, f"stages.{stage}", *layer))
+        if stage < len(depths) - 1:
+            parts += [
+                linear(f"stages.{stage}.reduction", 4 * width, 2 * width, bias=False),
+                norm(f"stages.{stage}.norm", 4 * width),
+            ]
+            width *= 2
+    ends = norm("layernorm", width) if normed else {}
+    return together(*parts, ends, to_decoder(width, hidden))
+
+
+def donut(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return Donut's (arXiv:2111.15664)."""
+    return swin(config, outer, hidden, normed=False)
+
+
+def deit(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return DeiT's (arXiv:2012.12877): ViT's with a second learned token."""
+    return vit(config, outer, hidden, learned=2)
+
+
+def to_decoder(width: int, hidden: int) -> Shapes:
+    """Return the projection of an encoder's results to the width of the decoder, if it is another."""
+    return linear("enc_to_dec_proj", width, hidden) if width != hidden else {}
+
+
+def pix2struct(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return Pix2Struct's (arXiv:2210.03347): T5's layers without biases, and tables of rows and columns."""
+    width, inner = config.integer("hidden_size"), config.integer("d_ff")
+    heads = config.integer("num_attention_heads") * config.integer("d_kv")
+    rows = config.integer("seq_len")
+    layer = (
+        norm("pre_attention_layer_norm", width, bias=False),
+        attention(width, Q_K_V, (False,) * 4, heads),
+        norm("pre_mlp_layer_norm", width, bias=False),
+        together(linear("wi_0", width, inner, bias=False), linear("wi_1", width, inner, bias=False)),
+        linear("wo", inner, width, bias=False),
+    )
+    return together(
+        linear("patch_projection", config.integer("patch_embed_hidden_size"), width),
+        {"row_embedder": (rows, width), "column_embedder": (rows, width)},
+        repeated(config.integer("num_hidden_layers"), "layers", *layer),
+        norm("layernorm", width, bias=False),
+    )
+
+
+# --- towers of multimodal models --------------------------------------------------------------------------------------
+
+
+def florence(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return Florence-2's (arXiv:2311.06242): stages of attention within windows, and over channels (arXiv:2204.03645),
+    each behind and before a convolution of each channel; a projection with tables of rows and columns."""
+    widths, sides = integers(config, "embed_dim"), integers(config, "patch_size")
+    depths, _ = stages(config)
+    ahead = config.items("patch_prenorm") or []
+    if not len(widths) == len(sides) == len(depths) == len(ahead):
+        raise config.wrong("embed_dim", "has another length than depths, patch_size and patch_prenorm")
+    ratio, before = number_in(config.real("mlp_ratio")), config.integer("in_channels")
+    parts: list[Shapes] = []
+    for stage, (width, side, depth, first) in enumerate(zip(widths, sides, depths, ahead, strict=True)):
+        halves = (
+            together(
+                convolution("conv1", 1, width, 3, 3),
+                norm("norm1", width),
+                linear("qkv", width, 3 * width, config.flag("qkv_bias")),
+                linear("proj", width, width),
+                convolution("conv2", 1, width, 3, 3),
+                norm("norm2", width),
+                feed_forward(width, int(ratio * width), ("ffn.fc1", "ffn.fc2")),
+                within=name,
+            )
+            for name in ("spatial_block", "channel_block")
+        )
+        stem = convolution("conv", before, width, side, side), norm("norm", before if first is True else width)
+        parts += [together(*stem, within=f"convs.{stage}"), repeated(depth, f"blocks.{stage}", *halves)]
+        before = width
+    out, rows = config.integer("projection_dim"), config.integer("max_position_embeddings")
+    half = before // 2
+    tables = {"row_embeddings": (rows, half), "column_embeddings": (rows, before - half)}
+    return together(*parts, linear("image_projection", before, out, bias=False), norm("image_proj_norm", out), tables)
+
+
+def sam(config: Config) -> tuple[Shapes, int]:
+    """Return SAM's encoder (arXiv:2304.02643), with tables of distances by rows and columns in each layer, whose
+    windows are smaller than an image in all but some; and the channels of its results."""
+    width, layers, out = (config.integer(one) for one in ("hidden_size", "num_hidden_layers", "output_channels"))
+    each = config.divides("num_attention_heads", width, config.integer("num_attention_heads"), "(hidden_size)")
+    rows, columns = grid(config)
+    window, whole = config.integer("window_size"), set(config.items("global_attn_indexes") or [])
+    if layers > DEEPEST:
+        raise config.wrong("num_hidden_layers", f"{layers:,} layers are more than {DEEPEST:,}")
+    among = sum(i in whole for i in range(layers))
+    bias, near = config.flag("qkv_bias"), config.flag("use_rel_pos")
+    layer = (
+        norm("layer_norm1", width),
+        linear("qkv", width, 3 * width, bias),
+        linear("proj", width, width),
+        norm("layer_norm2", width),
+        feed_forward(width, config.integer("mlp_dim"), ("mlp.lin1", "mlp.lin2")),
+    )
+
+    def distances(high: int, wide: int) -> Shapes:
+        return {"rel_pos_h": (2 * high - 1, each), "rel_pos_w": (2 * wide - 1, each)} if near else {}
+
+    found = together(
+        {"pos_embed": (rows * columns, width)} if config.flag("use_abs_pos") else {},
+        patches(config, width),
+        repeated(layers, "layers", *layer),
+        repeated(layers - among, "windowed", distances(window, window)),
+        repeated(among, "whole", distances(rows, columns)),
+        together(
+            convolution("conv1", width, out, 1, 1, bias=False),
+            norm("layer_norm1", out),
+            convolution("conv2", out, out, 3, 3, bias=False),
+            norm("layer_norm2", out),
+            within="neck",
+        ),
+    )
+    return found, out
+
+
+def got(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return GOT-OCR 2.0's (arXiv:2409.01704): SAM's encoder, two convolutions, and a linear layer."""
+    found, out = sam(config)
+    return together(
+        found,
+        convolution("conv_upsampler1", out, 2 * out, 3, 3, bias=False),
+        convolution("conv_upsampler2", 2 * out, hidden, 3, 3, bias=False),
+        linear("multimodal_projector", hidden, hidden),
+    )
+
+
+def molmo2(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return Molmo 2's: an encoder of which some layers are read, attention of a square's mean to its patches, and a
+    gated network."""
+    width, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+    bias, inner = config.flag("attention_bias"), config.integer("intermediate_size")
+    heads = config.integer("num_attention_heads") * config.integer("head_dim")
+    few = (config.optional_integer("num_key_value_heads") or config.integer("num_attention_heads")) * config.integer(
+        "head_dim"
+    )
+    if few != heads:
+        raise config.refuse("num_key_value_heads", "is not the number of attention heads")
+    layer = (
+        norm("layer_norm1", width),
+        attention(width, Q_K_V, (bias,) * 4, heads),
+        norm("layer_norm2", width),
+        feed_forward(width, inner, ("mlp.fc1", "mlp.fc2")),
+    )
+    adapter = outer.block("adapter_config", "molmo2_adapter", MOLMO2_ADAPTER)
+    own, read = adapter.integer("hidden_size"), len(adapter.items("vision_feature_layer") or [])
+    pooled = adapter.integer("num_attention_heads") * adapter.integer("head_dim")
+    shared = adapter.integer("num_key_value_heads") * adapter.integer("head_dim")
+    biased, wide, between = adapter.flag("attention_bias"), read * width, adapter.integer("intermediate_size")
+    mlp, out = adapter.flag("mlp_bias"), adapter.integer("text_hidden_size")
+    return together(
+        {"positional_embedding": (config.integer("num_position_embeddings"), width)},
+        patches(config, width),
+        repeated(layers, "layers", *layer),
+        linear("q_proj", wide, pooled, biased),
+        linear("k_proj", wide, shared, biased),
+        linear("v_proj", wide, shared, biased),
+        linear("o_proj", pooled, own, biased),
+        linear("gate_proj", own, between, mlp),
+        linear("up_proj", own, between, mlp),
+        linear("down_proj", between, out, bias=False),
+    )
+
+
+def lfm3(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return LFM3-VL's: layers of attention and of gated convolutions over rows and columns, each with a gated
+    network."""
+    width, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    kinds, side = config.items("layer_types") or [], config.integer("conv_kernel_size")
+    heads, few = config.integer("num_attention_heads"), config.integer("num_key_value_heads")
+    each = config.divides("num_attention_heads", width, heads, "(hidden_size)")
+    if len(kinds) != config.integer("num_hidden_layers") or not {*map(str, kinds)} <= {"conv", "full_attention"}:
+        raise config.wrong("layer_types", "is not a list of conv and full_attention, one for each layer")
+    attends = sum(kind == "full_attention" for kind in kinds)
+    elements = config.integer("in_channels") * config.integer("temporal_patch_size")
+    both = (
+        together(*(linear(name, width, inner, bias=False) for name in ("w1", "w3")), linear("w2", inner, width, False)),
+        norm("operator_norm", width, bias=False),
+        norm("ffn_norm", width, bias=False),
+    )
+    attended = (
+        *(linear(name, width, wide, bias=False) for name, wide in (("q", width), ("k", few * each), ("v", few * each))),
+        linear("out", width, width, bias=False),
+        norm("q_norm", each, bias=False),
+        norm("k_norm", each, bias=False),
+    )
+    convolved = (
+        linear("in_proj", width, 3 * width, bias=False),
+        convolution("spatial_conv", 1, width, side, side, bias=False),
+        linear("out_proj", width, width, bias=False),
+    )
+    high, across = patch_sides(config)
+    wide, bias = config.integer("spatial_merge_size") ** 2 * width, outer.flag("projector_bias", otherwise=True)
+    between = outer.optional_integer("projector_hidden_size") or LFM3_PROJECTOR
+    return together(
+        linear("patch_embed", elements * high * across, width, bias=False),
+        norm("embedding_norm", width, bias=False),
+        repeated(len(kinds), "layers", *both),
+        repeated(attends, "self_attn", *attended),
+        repeated(len(kinds) - attends, "conv", *convolved),
+        norm("projector_norm", width),
+        linear("linear_1", wide, between, bias),
+        linear("linear_2", between, hidden, bias),
+    )
+
+
+LFM3_PROJECTOR = 4096
+"""Width of LFM3-VL's projector where the file states none."""
+
+
+def minicpm(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return MiniCPM-V 4.6's: SigLIP's encoder, in whose middle attention within squares merges their patches, and
+    networks over squares of what is left, one for each time that they are merged."""
+    width, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    rows, columns = grid(config)
+    squares = 1
+    for side in integers(config, "window_kernel_size"):
+        squares *= side
+    times, wide, last = outer.optional_integer("merger_times") or 1, squares * width, 4 * width
+    merged = (
+        norm("layer_norm1", width),
+        attention(width, Q_K_V, (True,) * 4),
+        norm("pre_norm", wide),
+        linear("linear_1", wide, squares * inner),
+        linear("linear_2", squares * inner, width),
+    )
+    networks = (
+        together(
+            norm("pre_norm", last),
+            linear("linear_1", last, last),
+            linear("linear_2", last, hidden if n == times - 1 else width),
+            within=f"merger.{n}",
+        )
+        for n in range(min(times, DEEPEST))
+    )
+    return together(
+        patches(config, width),
+        {"position_embedding": (rows * columns, width)},
+        repeated(config.integer("num_hidden_layers"), "layers", *encoder_layer(width, inner)),
+        norm("post_layernorm", width),
+        together(*merged, within="vit_merger"),
+        *networks,
+    )
+
+
+MOLMO2_ADAPTER = {
+    "vision_feature_layer": [-3, -9], "hidden_size": 1152, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "head_dim": 72, "attention_bias": True, "intermediate_size": 18944, "text_hidden_size": 3584, "mlp_bias": False,
+}  # fmt: skip
+IMAGE = {"image_size": 224, "patch_size": 16, "num_channels": 3}
+VIT = {
+    **IMAGE, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "qkv_bias": True,
+}  # fmt: skip
+SWIN = {
+    **IMAGE, "patch_size": 4, "embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": 7,
+    "mlp_ratio": 4.0, "qkv_bias": True, "use_absolute_embeddings": False,
+}  # fmt: skip
+SAM = {
+    **IMAGE, "image_size": 1024, "hidden_size": 768, "output_channels": 256, "num_hidden_layers": 12,
+    "num_attention_heads": 12, "qkv_bias": True, "use_abs_pos": True, "use_rel_pos": True, "window_size": 14,
+    "global_attn_indexes": [2, 5, 8, 11], "mlp_dim": 3072,
+}  # fmt: skip
+FLORENCE = {
+    "in_channels": 3, "depths": [1, 1, 9, 1], "patch_size": [7, 3, 3, 3], "patch_prenorm": [False, True, True, True],
+    "embed_dim": [128, 256, 512, 1024], "num_heads": [4, 8, 16, 32], "mlp_ratio": 4.0, "qkv_bias": True,
+    "projection_dim": 1024, "max_position_embeddings": 50,
+}  # fmt: skip
+GOT = HeldTower(got, SAM)
+MINICPM = HeldTower(
+    minicpm,
+    {**IMAGE, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+     "window_kernel_size": [2, 2]},
+)  # fmt: skip
+LFM3_LAYERS = ["conv", *["conv", "full_attention"] * 6, "conv"]
+TOWERS: Mapping[str, Mapping[str, HeldTower]] = {
+    "vision-encoder-decoder": {
+        "vit": HeldTower(vit, VIT),
+        "deit": HeldTower(deit, VIT),
+        "swin": HeldTower(swin, SWIN),
+        "donut-swin": HeldTower(donut, SWIN),
+    },
+    "pix2struct": {
+        "pix2struct_vision_model": HeldTower(
+            pix2struct,
+            {"hidden_size": 768, "patch_embed_hidden_size": 768, "d_ff": 2048, "d_kv": 64, "num_hidden_layers": 12,
+             "num_attention_heads": 12, "seq_len": 4096},
+        )
+    },
+    # as the files that came with its weights name them too
+    "florence2": {
+        "florence_vision": HeldTower(florence, FLORENCE),
+        "davit": HeldTower(florence, FLORENCE, {"dim_embed": "embed_dim"}),
+    },
+    "got_ocr2": {"got_ocr2_vision": GOT},
+    "pp_chart2table": {"pp_chart2table_vision": GOT},
+    "minicpmv4_6": {"minicpmv4_6_vision": MINICPM},
+    "minicpm_ocr": {"minicpm_ocr_vision": MINICPM},
+    "minicpmv4_7": {"minicpmv4_7_vision": MINICPM},
+    "lfm3_vl": {
+        "lfm3_vl_vision": HeldTower(
+            lfm3,
+            {"hidden_size": 1024, "intermediate_size": 2560, "in_channels": 3, "patch_size": 16,
+             "spatial_merge_size": 2, "temporal_patch_size": 2, "num_hidden_layers": 14, "num_attention_heads": 16,
+             "num_key_value_heads": 8, "conv_kernel_size": 3, "layer_types": LFM3_LAYERS},
+        )
+    },
+    "molmo2": {
+        "molmo2_vision": HeldTower(
+            molmo2,
+            {**IMAGE, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+             "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 72, "patch_size": 14,
+             "num_position_embeddings": 577, "attention_bias": True},
+        )
+    },
+}  # fmt: skip
+"""Multimodal model_type → the towers that it may have, by their model_type, the class's own first."""
+
+
+def with_tower(model: Model, config: Config, kind: str) -> Model | None:
+    """Return a model that also holds the tensors of the vision tower of a multimodal config of this model_type; None,
+    where napkin does not know them."""
+    field = "encoder" if kind == "vision-encoder-decoder" else "vision_config"
+    towers, block = TOWERS.get(kind), config.mapping(field, required=False)
+    if towers is None or block is None:
+        return None
+    named = block.get("model_type") or next(iter(towers))
+    if not isinstance(named, str) or named not in towers:
+        return None
+    tower = towers[named]
+    try:
+        held = tower.shapes(config.block(field, named, tower.defaults, tower.aliases), config, model.hidden)
+    except Refused as problem:  # a value that no class takes is an error
+        config.notes.append(f"the vision tower is not counted: {problem.message}")
+        return None
+    idle = Idle("vision", (), (tensors("vision_tower", held),), trained=True, role=IMAGES)
+    *others, last = model.stacks
+    return replace(model, stacks=(*others, replace(last, after=(idle, *last.after))))
