@@ -227,11 +227,22 @@ def test_params_shows_both_totals_and_the_totals_stay_the_language_model_s() -> 
 
 
 def test_a_tower_that_cannot_be_read_is_left_out_with_the_reason() -> None:
-    fields = {**SMALL, "vision_config": {**SMALL["vision_config"], "num_heads": 5}}  # type: ignore[dict-item]
+    fields = {
+        "cross_layer_interval": 1, "hidden_size": 64, "intermediate_size": 96, "model_type": "idefics",
+        "num_attention_heads": 4, "num_hidden_layers": 2, "use_resampler": True, "vocab_size": 99,
+        "vision_config": {"embed_dim": 48, "num_attention_heads": 4, "num_hidden_layers": 2},
+    }  # fmt: skip
     answer = run_line(["params", "-", "--json"], stdin=json.dumps(fields))
     assert answer.status == 0
     assert "params/vision" not in answer.values
-    assert any("num_heads" in note for note in answer.data["notes"])
+    assert any("use_resampler" in note for note in answer.data["notes"])
+
+
+def test_a_tower_that_no_class_takes_is_an_error() -> None:
+    fields = {**SMALL, "vision_config": {**SMALL["vision_config"], "num_heads": 5}}  # type: ignore[dict-item]
+    answer = run_line(["params", "-", "--json"], stdin=json.dumps(fields))
+    assert answer.status == 2
+    assert "num_heads" in answer.err
 
 
 @pytest.mark.parametrize(("heads", "tp"), [(4, 2), (6, 2), (3, 2)])
@@ -356,7 +367,8 @@ def test_tokens_of_an_image_need_an_image(napkin: Napkin, command: str) -> None:
 
 
 def test_an_audio_encoder_that_nothing_counts_is_named() -> None:
-    heard = model_of({**preset("qwen2.5-omni-7b").config, "audio_config": {"d_model": "wide"}})
+    of_three = {"subsampling_conv_channels": [64, 32, 16]}
+    heard = model_of({**preset("gemma4-e2b").config, "audio_config": of_three})
     assert any(note.endswith("its audio encoder is counted nowhere") for note in heard.notes)
     assert heard.missing == "no audio encoder"
     assert not any("audio" in note for note in build(load_config("qwen2.5-vl-7b")).notes)
