@@ -139,6 +139,28 @@ def test_what_a_row_says_of_the_trainers_passes_is_what_step_is_asked(
     assert rows["memory_allocated"]["predicted"] == pytest.approx(held)
 
 
+def test_torch_counts_a_vllm_within_the_trainers_processes(tmp_path: pathlib.Path) -> None:
+    """vllm-project/vllm issues 17117 and 33625: memory freed in its sleep stays in torch's figures, which can exceed
+    the GPU's."""
+    layout = "zero: 3, precision: bf16-mixed, stack: fsdp, trainer: verl, micro_batch: 1"
+
+    def allocated(versions: str, **rl: str) -> dict[str, Any]:
+        said = {"gpu_memory_utilization": "0.4", **rl}
+        run = SAMPLED + "".join(f", {name}: {value}" for name, value in said.items())
+        measured = f"peak_bytes: 4e+10, what: allocated, {UPDATE}"
+        row = {"layout": f"{layout}, versions: {versions}", "rl": run, "measured": measured}
+        return validated(tmp_path, task="grpo", **row)["memory_allocated"]
+
+    own = allocated("verl 0.8")
+    assert allocated("verl 0.5", engine="sglang")["predicted"] == pytest.approx(own["predicted"])
+    fourth, third = (allocated("verl 0.6", gpu_memory_utilization=share) for share in ("0.4", "0.3"))
+    assert fourth["predicted"] - third["predicted"] == pytest.approx(0.1 * 85.2e9, rel=0.01)
+    assert 0.3 * 80e9 < fourth["predicted"] - own["predicted"] < 0.4 * 86e9
+    most = allocated("verl 0.6", gpu_memory_utilization="0.9")
+    assert most["predicted"] > 86e9
+    assert most["high"] > most["predicted"]
+
+
 def test_an_engine_of_a_row_captures_no_graphs_where_it_says_so(tmp_path: pathlib.Path) -> None:
     """999 steps of 32 layers at 0.75 ms."""
     graphs, eager = (

@@ -24,6 +24,7 @@ GENERATING: tuple[Trainer, ...] = (
         "235B in 246 to 266; pull request 3495: ray.put of a batch of 6,400 by 20,480 in 19.86 s; "
         "trainer/ppo/ray_trainer.py: left_right_2_no_padding before each pass of worker engines, the only workers "
         "since 0.8; trainer/config/engine/megatron.yaml: pipeline_model_parallel_size; "
+        "workers/rollout/vllm_rollout in 0.4 to 0.7.0: a vLLM worker in each worker of the trainer; "
         "engine/fsdp.yaml: strategy fsdp, the first version; ulysses_sequence_parallel_size, no tensor parallelism",
         version=1,
         full="amp-bf16",
@@ -39,6 +40,7 @@ GENERATING: tuple[Trainer, ...] = (
         applies=True,
         broadcast=2.6e9,
         captures=(0, 6),
+        hosts=(0, 7),
         dispatch=6400 * 20480 / 19.86,
         dispatches=(0, 8),
         movable=MOVED,

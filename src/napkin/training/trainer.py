@@ -92,6 +92,7 @@ class Trainer:
               next to the last ones of the step before
     broadcast byte/s at which it sends all weights to a separate engine, 0 if unknown
     captures  the version since which its engine captures CUDA graphs by default
+    hosts     the version since which a colocated `engine` runs outside its processes; (0, 0): always
     dispatch  tokens/s at which its driver sends the sequences of a pass to the workers, 0 if unknown
     dispatches  the version since which it sends them without padding; before, padded to the limits of both lengths
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
@@ -156,6 +157,7 @@ class Trainer:
     joins_steps: bool = False
     broadcast: float = 0.0
     captures: Release = (0, 0)
+    hosts: Release = (0, 0)
     dispatch: float = 0.0
     dispatches: Release = (0, 0)
     defers: bool = False
@@ -266,6 +268,11 @@ class Trainer:
     def launches_eagerly(self, versions: str) -> bool:
         """Return whether its engine captures no CUDA graphs by default in the version that a run states."""
         return is_before(self.name, versions, self.captures)
+
+    def counts_engine(self, versions: str, family: str) -> bool:
+        """Return whether torch's figures of its processes hold the memory of a colocated engine in the version that a
+        run states: memory that a vLLM within them frees in its sleep stays counted (vllm-project/vllm issue 33625)."""
+        return family == self.engine and is_before(self.name, versions, self.hosts)
 
     def pads_dispatch(self, versions: str) -> bool:
         """Return whether its driver sends sequences padded to the workers in a run that states these versions of

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from napkin.commands.validate.finetune_memory import MEMORY, fitting, memory_of
-from napkin.commands.validate.rollout_rows import Interval, RolloutRow, rollout_row
+from napkin.commands.validate.rollout_memory import Interval
+from napkin.commands.validate.rollout_rows import RolloutRow, rollout_row
 from napkin.errors import NapkinError
 from napkin.evidence.figures.failures import written
 from napkin.evidence.finetuning.adapters import OTHER_TIME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from napkin.commands.validate.rollout_rows import Interval
+from napkin.commands.validate.rollout_memory import Interval
 from napkin.errors import UNDECIDED, NapkinError
 from napkin.evidence.finetuning.adapters import OTHER_MEMORY
 from napkin.evidence.finetuning.rows import FineTuning

@@ -7,7 +7,9 @@ from napkin.planning.rollout_memory import RolloutFit, Sharing, weigh
 from napkin.planning.rollouts import micro_batches, over, scored
 
 TRAINERS_OWN = ("allocated", "reserved")
-"""Figures of the trainer's process, which exclude the engine."""
+"""Figures of the trainer's process, which exclude an engine in another one."""
+Interval = tuple[float, float, float]
+"""A value and the ends of its interval."""
 
 
 def held_in(asked: AskedStep) -> list[RolloutFit]:
@@ -21,10 +23,20 @@ def held_in(asked: AskedStep) -> list[RolloutFit]:
     ]
 
 
-def memory_of(fits: list[RolloutFit], what: str, apart: bool) -> tuple[float, float, float]:
+def counted_in(asked: AskedStep) -> Interval:
+    """Return the bytes of the engine in the figures of the trainer's process: none, unless it is `counted` there. The
+    room for its largest pass is free while it sleeps, unless torch has kept some of it."""
+    if asked.engine is None or asked.engine.apart or not asked.counted:
+        return 0.0, 0.0, 0.0
+    taken = float(asked.engine.memory(asked.hardware.term("capacity", "memory/capacity", "byte")).value)
+    pool = taken - asked.engine.profiled()
+    return pool, pool, taken
+
+
+def memory_of(fits: list[RolloutFit], what: str, apart: bool, counted: Interval) -> Interval:
     """Return the bytes of a figure (allocated, reserved or used) with their interval. A figure of unstated kind is the
     maximum that the driver shows, with an interval down to what the trainer allocates. apart: the engine has separate
-    GPUs, and the figure is from a trainer's GPU."""
+    GPUs, and the figure is from a trainer's GPU; counted: the engine's bytes in figures of the trainer's process."""
     name = what if what in TRAINERS_OWN else "phase/update" if apart else "total"
     path = f"memory/{name}"
     first = fits[0]
@@ -33,4 +45,8 @@ def memory_of(fits: list[RolloutFit], what: str, apart: bool) -> tuple[float, fl
     )
     least = "memory/allocated" if what not in (*TRAINERS_OWN, "used") else path
     low = min(float(one.ends[least][0]) for one in fits)
-    return float(middle.value), low, max(float(one.ends[path][1]) for one in fits)
+    value, high = float(middle.value), max(float(one.ends[path][1]) for one in fits)
+    if name not in TRAINERS_OWN:
+        return value, low, high
+    own, least_own, most_own = counted
+    return value + own, low + least_own, high + most_own

@@ -18,6 +18,7 @@ class AskedStep:
     kernel    of attention, as its time takes it
     engine    None if the model itself generates
     tokens    of a micro-batch, 0 where its sequences are given
+    counted   torch's figures of the trainer's processes hold the engine's memory
     offloaded states that the trainer moves to the host, if any, while an engine on its GPUs generates
     """
 
@@ -30,6 +31,7 @@ class AskedStep:
     lengths: RolloutLengths
     tokens: int = 0
     offloaded: tuple[str, ...] = ()
+    counted: bool = False
 
     @property
     def away(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
-from napkin.commands.validate.rollout_memory import held_in, memory_of
+from napkin.commands.validate.rollout_memory import TRAINERS_OWN, Interval, counted_in, held_in, memory_of
 from napkin.commands.validate.rollout_question import AskedStep
 from napkin.commands.validate.rollout_setup import degrees_of, setup_of, trainer_in, trains_adapters
 from napkin.errors import NapkinError
@@ -45,8 +45,6 @@ NO_ENGINE = "the time of responses that a model generates without an engine is n
 SPLIT = re.compile(r"(\d{1,5}) hybrid \+ (\d{1,5}) standalone")
 """Nodes whose GPUs train, and those whose GPUs only generate."""
 MEMORY = "memory_"
-Interval = tuple[float, float, float]
-"""A value and the ends of its interval."""
 
 
 @record
@@ -57,6 +55,7 @@ class RolloutRow:
     lengths   the same      gpus  in total      steps  of the entire run, 0 if unknown
     held      memory of its phases, if measured        apart  the engine has separate GPUs
     bound     bytes of a GPU that it did not run out of
+    counted   bytes of an engine in the figures of the trainer's process, which may exceed the GPU's
     timer     passes that the library's timer of log-probabilities holds
     streams   responses are generated while the model is trained      source  of the row, which is held out
     """
@@ -71,6 +70,7 @@ class RolloutRow:
     apart: bool = False
     bound: float = math.inf
     timer: tuple[str, ...] = (LOGPROBS,)
+    counted: Interval = (0.0, 0.0, 0.0)
 
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
@@ -80,8 +80,9 @@ class RolloutRow:
             )
         if quantity.startswith(MEMORY):
             verdict = self.held[0].verdict
-            ends = memory_of(self.held, quantity.removeprefix(MEMORY), self.apart)
-            value, low, high = (min(end, self.bound) for end in ends)
+            what = quantity.removeprefix(MEMORY)
+            bound = math.inf if what in TRAINERS_OWN and any(self.counted) else self.bound
+            value, low, high = (min(end, bound) for end in memory_of(self.held, what, self.apart, self.counted))
             return (value, low, high), verdict
         value, path = self.value(quantity, 0)
         shortest, longest = self.seconds[0].ends(level, named=False, without=self.source)[path]
@@ -165,6 +166,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         places[0].apart,
         math.inf if judged else hardware.capacity,
         trainer_in(row).timer,
+        counted_in(asked[0]),
     )
 
 
@@ -195,8 +197,8 @@ def _asked(
     form = engine_format(row)
     ranks = _ranks_of(row, model, hardware, lengths, places, share, form)
     family = engine_of(said) if said else trainer.engine
-    stated_eager = row.flag("rl.enforce_eager")
-    eager = trainer.launches_eagerly(row.text("layout.versions")) if stated_eager is None else stated_eager
+    versions, stated_eager = row.text("layout.versions"), row.flag("rl.enforce_eager")
+    eager = trainer.launches_eagerly(versions) if stated_eager is None else stated_eager
     engine = Engine(
         model,
         places.engine,
@@ -208,7 +210,8 @@ def _asked(
         form=form,
         eager=eager_launches(trainer.applies and trains_adapters(row)) if eager else 0.0,
     )
-    return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded)
+    counted = trainer.counts_engine(versions, family)
+    return AskedStep(model, hardware, trainer, setup, kernel, engine, lengths, tokens, offloaded, counted)
 
 
 def _fitting(
