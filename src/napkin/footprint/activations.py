@@ -65,25 +65,14 @@ def forward(
     leaf = leaf_bytes(lowering, looked_up, last_x)
     kept_there = total(s.size * minimum(s.kept, weight) for weight, s in first_x.tensor.storages)
     layers, kinds, patterns, width, dtype = _run_layers(lowering, stack, submodels, made)
-    start, node = len(tape.kept), len(tape.nodes)
-    residual = lowering.residual(width, dtype)
-    residual.tensor.no_grad = begins
-    lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
-    kept_on = run_head(lowering, stack, residual)
-    after = section("after", tape, start, node, residual.tensor.size)
+    after, final, kept_on = _run_after(lowering, stack, width, dtype, begins)
     refers, tables = closure(lowering, stack)
-    order = tuple(kinds), tuple(patterns)
-    holds = [(number - node, tensor) for number, tensor in tape.holds if number >= node]
-    final = after.input + forward_peak(_of_body(lowering, stack, after.nodes), holds)
-    held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
-    gone = where(held, 0, after.input)  # the stream, once it is normalized
-    after = replace(after, burst=after.burst - gone)
-    shared_tensors = lowering.shared_values()
     return Pass(
         before,
         tuple(layers),
         after,
-        *order,
+        tuple(kinds),
+        tuple(patterns),
         closure=refers,
         tables=tables,
         held_logits=kept_on,
@@ -95,9 +84,28 @@ def forward(
         first=kept_there,
         zeros=lowering.zeros.storage if lowering.zeros is not None and lowering.zeros.storage.shared else None,
         undivided=lowering.undivided,
-        shared_tensors=shared_tensors,
+        shared_tensors=lowering.shared_values(),
         memory=None if lowering.encoded is None else lowering.encoded.storage,
     )
+
+
+def _run_after(
+    lowering: Lowering, stack: Stack, width: Number, dtype: str, begins: bool
+) -> tuple[Section, Number, Number]:
+    """Run what follows the layers, the head and the loss, on their result of that width and format. Return its section,
+    the peak of the forward pass of the class without a head, and the bytes of logits that the training loop holds."""
+    tape = lowering.tape
+    start, node = len(tape.kept), len(tape.nodes)
+    residual = lowering.residual(width, dtype)
+    residual.tensor.no_grad = begins
+    lowering.routers = total(n for _, n, layer in stack.kinds() if any(op.gives_logits() for op in layer.operations))
+    kept_on = run_head(lowering, stack, residual)
+    after = section("after", tape, start, node, residual.tensor.size)
+    holds = [(number - node, tensor) for number, tensor in tape.holds if number >= node]
+    final = after.input + forward_peak(_of_body(lowering, stack, after.nodes), holds)
+    held = body_output(stack) == STREAM or any(s.label == INPUT_LABEL for s in after.kept)
+    gone = where(held, 0, after.input)  # the stream, once it is normalized
+    return replace(after, burst=after.burst - gone), final, kept_on
 
 
 def _of_body(lowering: Lowering, stack: Stack, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
