@@ -133,6 +133,9 @@ def page(compared: list[Compared], unnamed: list[tuple[RowFields, Compared]]) ->
             ("workspaces of products, bytes", allocator.WORKSPACE),
             ("cache over what passes", allocator.GAPS),
             ("the same, in addition to what other streams keep", allocator.GAPS_BESIDE),
+            ("with frozen weights: cache over what is kept for the backward pass, beyond it", allocator.KEPT),
+            ("the same, over what lives no longer than a layer's pass, or the head's", allocator.BRIEF),
+            ("the same, over the smaller of the layers' and the head's", allocator.ASIDE),
             ("the same, of segments that grow", allocator.EXPANDABLE),
             ("CUDA context, bytes", allocator.CONTEXT),
             ("CUDA context before 11.7, bytes", allocator.CONTEXT_EAGER),
@@ -237,12 +240,17 @@ implementation, the states from the policy, the optimizer and the layout. Four f
 
     live       every tensor at the peak of a step
     allocated  live · (1 + rounding) + workspaces                      torch.cuda.max_memory_allocated
-    reserved   allocated + apart + (caching − 1) · passing             torch.cuda.max_memory_reserved
+    reserved   allocated + apart + gaps                                torch.cuda.max_memory_reserved
     used       reserved + context + communicators                      nvidia-smi
 
 `passing` is the largest amount of transient memory in a forward and backward pass (activations, gathered weights, the
 loss), and `apart` what the optimizer step holds beyond that: blocks of one size serve no tensor of another size, so the
-cache keeps both. Bytes are whole numbers: shares are rounded up, interval ends outwards.
+cache keeps both. `gaps` are a share of `passing` where weights are trained. With adapters, where all other weights are
+frozen, they are shares of its parts, by how long these live: what a layer keeps for the backward pass, the larger of a
+layer's own tensors and the head's (logits and their copies), and the smaller of the two, whose blocks serve none of the
+others. The shares are those of the allocator's own rules, applied to every storage's birth and death in two steps of
+real code on the meta device (tools/simulated_cache.py). Bytes are whole numbers: shares are rounded up, interval ends
+outwards.
 
 `live` is compared with traces of whole steps of Hugging Face code on the meta device, in which every ATen operation and
 every storage's birth and death is seen (tools/traced_steps.py: random small configs, precisions, attention kernels,

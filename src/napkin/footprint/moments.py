@@ -94,6 +94,7 @@ class Moments:
         temporaries: Made,
         left: Number = 0,
         gathered: Number | None = None,
+        brief: Number = 0,
     ) -> Moment:
         """Return a phase of the passes, with the activations of waiting micro-batches and the gathered parameters.
 
@@ -101,13 +102,15 @@ class Moments:
         kept      bytes that this micro-batch keeps for backward
         casts     bytes of weights that autocast keeps cast
         left      bytes that graphs still save and no backward pass frees
-        gathered  bytes of gathered parameters, if not as many as in the passes"""
+        gathered  bytes of gathered parameters, if not as many as in the passes
+        brief     bytes kept for backward that live no longer than the head and the loss"""
+        brief = total((brief, *(size for _, size in temporaries)))
         temporaries = temporaries if is_zero(left) else (*temporaries, ("left_by_recomputation", left))
         gathered = self.gathered if gathered is None else gathered
         gradients = (*gradients, *self.placeholders)
         passing = total((self.in_passes, gathered, kept, casts, *(size for _, size in temporaries)))
         if is_array(passing):
-            return MomentSums(name, passing, total((passing, self.held, *(size for _, size in gradients))))
+            return MomentSums(name, passing, total((passing, self.held, *(size for _, size in gradients))), brief)
         made: dict[str, Made] = {
             "gradients": gradients,
             "activations": (("of_waiting_micro_batches", self.waiting), ("of_this_micro_batch", kept)),
@@ -125,6 +128,7 @@ class Moments:
             sums["temporaries"],
             made,
             self.rank.models,
+            brief,
         )
 
     def forward(self) -> Moment:
@@ -185,8 +189,9 @@ class Moments:
             ("loss", self.losses),
             ("head", product(self.stage.last, self.step.after.peak)),
         )
-        saved, casts = self.rank.saved, self.rank.casts
-        return self.moment("loss", self.standing, saved, casts, temporaries, gathered=self.gathered_at_loss)
+        saved, casts, gathered = self.rank.saved, self.rank.casts, self.gathered_at_loss
+        of_head = product(self.stage.last, self.run.after.saved)
+        return self.moment("loss", self.standing, saved, casts, temporaries, gathered=gathered, brief=of_head)
 
     def backward(self, peak: LayerPeak) -> Moment:
         """Return the phase of a layer's backward pass."""

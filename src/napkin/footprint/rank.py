@@ -27,6 +27,8 @@ class Moment:
 
     models  weights of other models, which only run forward
     made  {category: its parts} for categories with several parts; empty if sizes are arrays
+    brief  the most bytes, at any time of the phase, that live no longer than a layer's pass, or the head's and the
+           loss's; gathered weights and buckets, which have the same sizes in all phases, are not among them
     """
 
     name: str
@@ -39,6 +41,7 @@ class Moment:
     temporaries: Number
     made: Mapping[str, Made] = NOTHING
     models: Number = 0
+    brief: Number = 0
 
     @property
     def passing(self) -> Number:
@@ -53,8 +56,8 @@ class Moment:
 class MomentSums(Moment):
     """A phase of layouts given as arrays, for which only the sums are needed."""
 
-    def __init__(self, name: str, passing: Number, live: Number) -> None:
-        self.__dict__.update(name=name, made=NOTHING, _passing=passing, _live=live)
+    def __init__(self, name: str, passing: Number, live: Number, brief: Number = 0) -> None:
+        self.__dict__.update(name=name, made=NOTHING, brief=brief, _passing=passing, _live=live)
 
     @property
     def passing(self) -> Number:
@@ -86,11 +89,14 @@ def larger(first: Moment, second: Moment, there: Number = 1) -> Moment:
     least, most = first.live, second.live
     chosen = most > least
     if not is_array(chosen):
-        return second if chosen and there > 0 else first
+        found = second if chosen and there > 0 else first
+        return replace(found, brief=max(first.brief, second.brief if there > 0 else 0))
+    passing = where(chosen, second.passing, first.passing)
     if holds_for_all(there):
-        return MomentSums(first.name, where(chosen, second.passing, first.passing), maximum(most, least))
-    chosen = chosen & (there > 0)
-    return MomentSums(first.name, where(chosen, second.passing, first.passing), where(chosen, most, least))
+        return MomentSums(first.name, passing, maximum(most, least), maximum(first.brief, second.brief))
+    chosen, brief = chosen & (there > 0), maximum(first.brief, where(there > 0, second.brief, 0))
+    passing = where(chosen, second.passing, first.passing)
+    return MomentSums(first.name, passing, where(chosen, most, least), brief)
 
 
 def waiting_bytes(each: Number, delayed: Number, chunks: Number, parts: Number, late: Number) -> Number:
@@ -165,6 +171,7 @@ class Rank:
         workspaces'."""
         *passes, step = self.moments
         passing = maximum(*(moment.passing for moment in passes)) - self.bucket
+        *before, backward = passes
         layout = setup.layout
         degrees = (layout.tp, layout.pp, layout.dp)
         parts = total(where(d > 1, where(d < layout.gpus, 1, 0), 0) for d in degrees)
@@ -181,4 +188,7 @@ class Rank:
             self.streams,
             peers_of(layout, setup.implementation.gathers_keys),
             setup.framework.planned,
+            frozen=setup.implementation.tuning is not None,
+            layers=backward.brief,
+            head=maximum(0, *(moment.brief for moment in before[1:])),
         )

@@ -221,6 +221,8 @@ class _Stages:
                 workspaces=of_cells(flow.workspaces),
                 streams=of_cells(flow.streams),
                 peers=of_cells(flow.peers),
+                layers=of_cells(flow.layers),
+                head=of_cells(flow.head),
             )
             live = maximum(of_cells(alone.in_passes) + waiting, flow.standing)
             copies = of_cells(narrow_copies(self.setup, alone))

@@ -58,7 +58,7 @@ def _gaps(fit: Fit, model: Model, setup: Setup, steps: float, end: str) -> float
     divided = int(setup.layout.zero) >= 2 and not setup.framework.experts_apart
     stay = setup.implementation.tuning is None and sums > 1 and not buffered
     held = held_by_lengths(varied - head, head, freed, divided, stay, steps * sums, end)
-    return held - float(flow.gaps(end)) * float(flow.passing)
+    return held - float(flow.gaps(end))
 
 
 def _while_loading(asked: FineTuning, setup: Setup) -> float:
