@@ -136,6 +136,25 @@ def test_an_exchange_beside_another_micro_batch_takes_less_time(napkin: Napkin) 
     assert "--async-ep" in said.out
 
 
+def test_what_sends_tokens_decides_the_exchange_between_nodes(napkin: Napkin) -> None:
+    """8 experts of a token are on up to 4 nodes: its copies take longer than one to each. Where a run does not say
+    which, the interval holds both; where the software has one of them alone, it does not."""
+    line = "step qwen3-235b-a22b --gpus 64 --pp 2 --ep 32 --hardware h100 --micro-batch 1 --json"
+    once, copies, unsaid = (
+        napkin(f"{line} --stack megatron-core {more}") for more in ("--dispatcher deepep", "--dispatcher alltoall", "")
+    )
+    seconds = [one.values["step/time"] for one in (once, copies, unsaid)]
+    assert seconds[1] > 1.2 * seconds[0]
+    assert seconds[2] == seconds[0]
+    assert once.data["high"]["step/time"] < unsaid.data["high"]["step/time"] > seconds[1]
+    assert "--dispatcher alltoall" in " ".join(unsaid.data["notes"])
+    assert not any("--dispatcher" in note for one in (once, copies) for note in one.data["notes"])
+    rack, old = (napkin(f"{line} --stack {name}") for name in ("megatron-core-2026", "megatron-core-2024"))
+    assert not any("--dispatcher" in note for one in (rack, old) for note in one.data["notes"])
+    assert old.values["step/communication/expert"] == copies.values["step/communication/expert"]
+    assert napkin(f"{line} --dispatcher allgather").status == 2
+
+
 def test_captured_graphs_leave_less_to_wait_for(napkin: Napkin) -> None:
     """Experts of short micro-batches wait for the host. A dense layer of many tokens does not, which a note says."""
     line = (

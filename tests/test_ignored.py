@@ -227,6 +227,7 @@ reward=gpt2
 rollout=colocated:0.3
 rollout-offload=optimizer
 graphs=parts|whole
+dispatcher=alltoall|deepep
 virtual-tokens=20
 rollout-tp=2
 rows=3

@@ -186,6 +186,23 @@ def test_an_exchange_beside_another_micro_batch(words: str, means: bool | None) 
 @pytest.mark.parametrize(
     ("words", "means"),
     [
+        ("--moe-token-dispatcher-type alltoall", "alltoall"),
+        ("--moe-token-dispatcher-type flex", "deepep"),  # the backend's default
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "hybridep"),
+        ("--moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep", "alltoall"),
+        ("--moe-token-dispatcher-type allgather", None),  # each rank gathers all tokens: not modeled
+        ("", None),
+    ],
+)
+def test_what_sends_tokens_to_their_experts(words: str, means: str | None) -> None:
+    line = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --micro-batch-size 8 --num-experts 8 --moe-router-topk 2"
+    reading = reading_of(source_of(f"#!/bin/bash\n{line} --expert-model-parallel-size 8 --bf16 {words}\n", "train.sh"))
+    assert reading.value_of("dispatcher") == means
+
+
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess", "parts"),
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", None),  # a mixture waits at its router
         ("--cuda-graph-scope attn moe_router", None),  # the implementation is "none" by default

@@ -40,6 +40,7 @@ PROBED = frozenset(
         "kernels",
         "async-tp",
         "async-ep",
+        "dispatcher",
         "graphs",
         "schedule",
         "host-memory",

@@ -38,6 +38,7 @@ REASONS: dict[str, Reason] = {
     "host-memory": ("nothing is kept in the host's memory", "--offload optimizer"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
     "async-ep": ("no exchange of experts' tokens is left to hide", "--ep 2 or more, and several micro-batches"),
+    "dispatcher": ("no tokens of experts cross ranks, or this software sends them so", "leave it out"),
     "graphs": ("the device does not wait for the host here, or the software has no graphs", "leave it out"),
     "schedule": ("there is no pipeline", "--pp 2 or more"),
     "peak-flops": ("no computation is timed", "leave it out"),

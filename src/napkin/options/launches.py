@@ -92,7 +92,7 @@ MEGATRON_UNUSED = """use-mcore-models:0 use-legacy-models:0 transformer-impl:1 o
     no-bias-swiglu-fusion:0 no-bias-dropout-fusion:0 no-persist-layer-norm:0
     no-async-tensor-model-parallel-allreduce:0 tp-comm-overlap:0 defer-embedding-wgrad-compute:0 manual-gc:0
     manual-gc-interval:1 use-flash-attn:0 train-iters:1 train-samples:1 cross-entropy-loss-fusion:0
-    moe-grouped-gemm:0 moe-permute-fusion:0 moe-token-dispatcher-type:1 moe-router-load-balancing-type:1
+    moe-grouped-gemm:0 moe-permute-fusion:0 moe-router-load-balancing-type:1
     moe-router-dtype:1 moe-router-pre-softmax:0 moe-router-score-function:1 moe-router-bias-update-rate:1
     moe-router-enable-expert-bias:0 attention-dropout:1 recompute-method:1 recompute-num-layers:1
     fp8-amax-history-len:1 fp8-amax-compute-algo:1 fp8-margin:1 fp8-recipe:1 max-position-embeddings:1

@@ -87,6 +87,7 @@ SAME = {
     "compile": "torch-compile use-compile use-torch-compile compile-model enable-compile torchcompile jit",
     "async-tp": "enable-async-tensor-parallel async-tensor-parallel",
     "async-ep": "overlap-moe-expert-parallel-comm moe-a2a-overlap a2a-overlap",
+    "dispatcher": "moe-token-dispatcher-type moe-flex-dispatcher-backend token-dispatcher",
     "lora-dropout": "lora-dropout-p peft-lora-dropout adapter-dropout lora.dropout",
     "lora-rank": "lora-r lora-dim peft-lora-rank adapter-rank lora.rank lora-matrix-rank",
     "quantized": """quantised quantize quantise quant quant-type quantization quantisation quantization-type

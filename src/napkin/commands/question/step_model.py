@@ -13,6 +13,7 @@ from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.of_step import Asynchronous
+from napkin.evidence.rows.words import dispatcher_named
 from napkin.evidence.software.stacks import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -99,7 +100,13 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         kernel,
         read_asynchronous(inputs),
         float(inputs.number_or_none("factor") or 1.0),
+        dispatcher=dispatcher_named(inputs.text("dispatcher")) if "dispatcher" in inputs else "",
     )
+    if prediction.copies is not None:
+        inputs.note(
+            "tokens go once to each node, as DeepEP and HybridEP send them; the interval covers an all-to-all of their "
+            "copies: --dispatcher alltoall"
+        )
     if "stack" not in inputs:
         inputs.guesses("stack")
     if prediction.newer is not None:

@@ -156,6 +156,7 @@ def widened(
     network: float = 0.0,
     clock: float = 0.0,
     moved: float = 0.0,
+    dispatch: float = 0.0,
 ) -> float:
     """Return half an interval with what no published step shows.
 
@@ -166,9 +167,14 @@ def widened(
                 other's
     launches    |ln t| of a host that launches kernels this many σ slower
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it
+    dispatch    |ln t| of an all-to-all of each token's copies, where kernels that send it once to a node may run or not
     moved       |ln t| of copies between GPU and host this many σ slower
     clock       ln t at the lowest voltage over the prediction's, where the voltage may be at its lowest or not"""
-    return math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network, moved) + abs(kernel) + clock
+    return (
+        math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network, moved, dispatch)
+        + abs(kernel)
+        + clock
+    )
 
 
 def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:

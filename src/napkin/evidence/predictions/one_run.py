@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.elementwise import Number
+from napkin.elementwise import Number, holds_for_all
 from napkin.evidence.intervals.steps import (
     HOST_LINK_SPREAD,
     HOST_SPREAD,
@@ -55,9 +55,10 @@ class StepPrediction:
     """The passes of a micro-batch, and plan and rates of the step. kernel: of attention; at: the run's point in the
     evidence; without: a held-out source; slots: whether GPUs are joined by slots of a board of which nothing is stated;
     network: whether they are joined by a network between nodes of which nothing is; newer: share of the peak of the
-    attention kernel that another release runs, and of its small heads, if the release is not stated; lowest: the
-    share of the peak of 16-bit matmuls as predicted, and the rates at the lowest voltage, if power limits the clock and
-    no step measured the accelerator (rates/constants.py)."""
+    attention kernel that another release runs, and of its small heads, if the release is not stated; copies: the time
+    of an all-to-all of tokens' copies relative to bytes/bandwidth, if that may run or a dispatcher's own kernels;
+    lowest: the share of the peak of 16-bit matmuls as predicted, and the rates at the lowest voltage, if power limits
+    the clock and no step measured the accelerator (rates/constants.py)."""
 
     passes: Passes
     plan: StepLayout
@@ -72,6 +73,7 @@ class StepPrediction:
     network: bool = False
     newer: tuple[Number, Number] | None = None
     lowest: tuple[Number, Rates] | None = None
+    copies: Number | None = None
 
     def step(self) -> StepTime:
         """Return the time of one step, the same for every command."""
@@ -113,7 +115,7 @@ class StepPrediction:
         def slower(rate: Number, spread: float) -> Number:
             return rate * math.exp(-wide * spread)
 
-        found = dict.fromkeys(("host", "slots", "kernel", "launches", "network", "clock", "moved"), 0.0)
+        found = dict.fromkeys(("host", "slots", "kernel", "launches", "network", "clock", "moved", "dispatch"), 0.0)
         if self.plan.host:
             found["host"] = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
         if self.plan.moves:
@@ -124,6 +126,9 @@ class StepPrediction:
             found["network"] = over(replace(reached, network=slower(reached.network, NETWORK_SPREAD)))
         if self.newer is not None:
             found["kernel"] = over(replace(reached, attention=self.newer[0], small_head=self.newer[1]))
+        if self.copies is not None:
+            apart = replace(self.plan, sends_copies=1), replace(reached, dispatch=self.copies)
+            found["dispatch"] = math.log(float(step_of_passes(self.passes, *apart).time.value) / seconds)
         if self.stack.eager:
             found["launches"] = over(on_host(reached, math.exp(wide * HOST_SPREAD)))
         if self.lowest is not None and reached.matmul_wide == self.lowest[0]:  # else a profile measured it
@@ -184,6 +189,17 @@ def newer_kernel(
     return newer.attention, newer.small_head
 
 
+def dispatch_of_copies(
+    stack: stacks.SoftwareStack, model: Model, at: Machine, setup: Setup, without: str = ""
+) -> Number | None:
+    """Return the time of an all-to-all of tokens' copies relative to bytes/bandwidth; None if no rank exchanges tokens,
+    or which dispatcher does is known."""
+    if not (stack.open_dispatcher and model.experts) or holds_for_all(setup.layout.ep == 1):
+        return None
+    apart = replace(stack, sends_copies=True)
+    return _reached(shipped.constants(without), setup, apart, at, "", Asynchronous()).dispatch
+
+
 def slots_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
     """Return whether GPUs are joined by slots of a board of which nothing is stated."""
     return bool(at.staged) and gpus > 1 and not is_given(hardware, "link_bandwidth")
@@ -203,10 +219,12 @@ def asked(
     asynchronous: Asynchronous = SYNCHRONOUS,
     factor: float = 1.0,
     without: str = "",
+    dispatcher: str = "",
 ) -> StepPrediction:
     """Return everything needed to predict one step. `factor`: ratio of the user's own step times to the predictions,
-    from `napkin calibrate`. attention: the kernel that is stated. without: a source of the evidence to hold out."""
-    stack = stacks.stack(stack_name)
+    from `napkin calibrate`. attention: the kernel that is stated; dispatcher: how tokens reach their experts, if that
+    is. without: a source of the evidence to hold out."""
+    stack = stacks.dispatched(stack_name, dispatcher)
     layout = setup.layout
     at = machine(hardware, setup.compute)
     kernel = kernel_under_mask(stack.runs(attention, at.generation), setup)
@@ -235,6 +253,7 @@ def asked(
         network=network_unstated(at, hardware, layout.gpus),
         newer=newer,
         lowest=lowest,
+        copies=dispatch_of_copies(stack, model, at, setup, without),
     )
 
 

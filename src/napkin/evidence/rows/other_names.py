@@ -43,6 +43,7 @@ TRAINED = {
     "dp-shard": "layout.fsdp_shards",
     "async-tp": "layout.async_tp",
     "async-ep": "layout.async_ep",
+    "dispatcher": "layout.dispatcher",
     "graphs": "layout.graphs",
     "capacity-factor": "layout.capacity_factor",
     "etp": "layout.etp",

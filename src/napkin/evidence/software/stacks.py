@@ -56,6 +56,9 @@ class SoftwareStack:
                     AllToAllTokenDispatcher; deepspeedai/DeepSpeed deepspeed/moe/sharded_moe.py, _AllToAll). Elsewhere
                     kernels of their own send it once to each node (deepseek-ai/DeepEP; NVIDIA/Megatron-LM
                     megatron/core/transformer/moe/fused_a2a.py)
+    open_dispatcher a flag decides which of both takes tokens (--moe-token-dispatcher-type flex: Megatron-LM
+                    megatron/core/transformer/moe/token_dispatcher.py), and recipes differ by model and accelerator
+                    (NVIDIA-NeMo/Megatron-Bridge v0.4.2 scripts/performance/configs/qwen/qwen3_llm_pretrain.py)
     masks_experts   experts with a capacity get their tokens, and give them back, by matmuls with one-hot masks over the
                     tokens of a sequence and all slots (AI-Hypercomputer/maxtext src/maxtext/layers/moe.py,
                     dense_matmul: "BSM,BSEC -> EBCM" and "EBCM,BSEC -> BSM")
@@ -103,6 +106,7 @@ class SoftwareStack:
     experts_apart: bool = False
     clamps_apart: bool = False
     sends_copies: bool = False
+    open_dispatcher: bool = False
     masks_experts: bool = False
     experts_tile: int = 0
     fused_casts: bool = False
@@ -150,6 +154,7 @@ MEGATRON_CORE = SoftwareStack(
     fused_casts=True,
     experts_apart=True,
     clamps_apart=True,
+    open_dispatcher=True,
     fused_loss=True,
     overlap=True,
     gather_early=True,
@@ -201,6 +206,8 @@ STACKS = {
             name="megatron-core-2024",
             says="Megatron-LM and NeMo from 2023 to the summer of 2024",
             early_cudnn=True,
+            sends_copies=True,
+            open_dispatcher=False,
         ),
         replace(
             MEGATRON_CORE,
@@ -209,6 +216,7 @@ STACKS = {
             fused_experts=True,
             async_experts=True,
             narrow_attention=True,
+            open_dispatcher=False,
         ),
         MEGATRON_MLPERF,
         replace(
@@ -284,4 +292,4 @@ def dispatched(name: str, dispatcher: str, where: str = "--stack") -> SoftwareSt
     """Return the stack of that name with the dispatcher of experts' tokens that a run states: ONCE, COPIES, or "" for
     its own."""
     found = stack(name, where)
-    return replace(found, sends_copies=dispatcher == COPIES) if dispatcher else found
+    return replace(found, sends_copies=dispatcher == COPIES, open_dispatcher=False) if dispatcher else found

@@ -124,7 +124,7 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
     sources = ["" if in_sample else row.source_key for row in columns.kept]
     known = {source: constants(source) for source in {"", *sources}}
     sets = {source: columns.values(known[source]) for source in set(sources)}
-    slower = _on_slower_networks(columns, level, known)
+    slower, apart = _on_slower_networks(columns, level, known), _by_copies(columns, known)
     of_rows = np.stack([sets[source] for source in sources]) if sources else np.empty((0, len(columns.constants)))
     seconds, exposed = columns.predict(of_rows), columns.exposed(of_rows)
     sigmas = {source: spreads(source) for source in set(sources)}
@@ -137,8 +137,10 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
         half = factors[source] * scale(calibration.BASE, places.nearest(at, source), own)
         host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
         network = math.log(slower.get(row.id, value) / value)
-        clock = _of_clock(row, source, value)
-        wide = widened(half, deviations(level), host=host, kernel=kernel, network=network, clock=clock)
+        clock, dispatch = _of_clock(row, source, value), math.log(apart.get(row.id, value) / value)
+        wide = widened(
+            half, deviations(level), host=host, kernel=kernel, network=network, clock=clock, dispatch=dispatch
+        )
         predicted[row.id] = _Predicted(value, wide, class_of(at, calibration.SEEN, source))
     return predicted
 
@@ -147,17 +149,34 @@ def _on_slower_networks(
     columns: Columns, level: float, of_source: Mapping[str, Mapping[str, float]]
 ) -> dict[str, float]:
     """Return the seconds of steps over several nodes whose network is not stated, on one that is as many σ slower as
-    the level is, by the row's id. of_source: the constants that hold for a row of each source."""
-    import numpy as np
-
-    from napkin.evidence.fit.columns import Columns
-
+    the level is, by the row's id."""
     less = math.exp(-deviations(level) * NETWORK_SPREAD)
     rows = []
     for row in columns.kept:
         at = machine(hardware.find(row.chip), "bf16", None, row.node)
         if row.network is None and at.leaves_node(row.gpus):
             rows.append(replace(row, network=less * float(at.network)))
+    return _seconds_of(rows, of_source)
+
+
+def _by_copies(columns: Columns, of_source: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the seconds of steps that do not say how ranks exchange tokens of experts, with an all-to-all of their
+    copies, by the row's id."""
+    rows = [
+        replace(row, dispatcher=stacks.COPIES)
+        for row in columns.kept
+        if row.shape is not None and row.shape.experts and row.ep > 1
+        if stacks.dispatched(row.stack or stacks.UNKNOWN, row.dispatcher).open_dispatcher
+    ]
+    return _seconds_of(rows, of_source)
+
+
+def _seconds_of(rows: Sequence[StepRow], of_source: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the seconds of rows by their ids. of_source: the constants that hold for a row of each source."""
+    import numpy as np
+
+    from napkin.evidence.fit.columns import Columns
+
     found = Columns(rows)
     if not found.kept:
         return {}

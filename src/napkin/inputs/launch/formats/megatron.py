@@ -170,8 +170,8 @@ FORMAT = LaunchFormat(
             "num_distributed_optimizer_instances "
             "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
             "cpu_optimizer optimizer_cpu_offload optimizer_offload_fraction cuda_graph_impl cuda_graph_scope "
-            "cuda_graph_modules",
-            "gpus zero offload dp-shard sp recompute capacity-factor async-ep graphs stage-layers vp "
+            "cuda_graph_modules moe_token_dispatcher_type moe_flex_dispatcher_backend",
+            "gpus zero offload dp-shard sp recompute capacity-factor async-ep dispatcher graphs stage-layers vp "
             "embedding-as-layer loss-as-layer",
             "the distributed optimizer is ZeRO 1; sp needs tp; recompute-activations is selective",
             _layout,

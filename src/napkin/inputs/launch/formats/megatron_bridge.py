@@ -54,6 +54,7 @@ def _recipe(reading: Reading) -> None:
             reading.put("zero", stage, key)
             break
     core.take_async(reading, "comm_overlap.overlap_moe_expert_parallel_comm")
+    core.take_dispatcher(reading, "model.")
     take_graphs(reading, "model.")
     if reading.source.plain("model.recompute_granularity") is not None:
         core.take_recompute(reading, *(f"model.recompute_{name}" for name in core.RECOMPUTE))
@@ -86,8 +87,9 @@ FORMAT = LaunchFormat(
             "dist.use_megatron_fsdp "
             "ddp.use_distributed_optimizer model.recompute_granularity model.recompute_method "
             "model.recompute_num_layers model.recompute_modules comm_overlap.overlap_moe_expert_parallel_comm "
+            "model.moe_token_dispatcher_type model.moe_flex_dispatcher_backend "
             "model.cuda_graph_impl model.cuda_graph_scope model.cuda_graph_modules",
-            "model task sp zero recompute async-ep graphs",
+            "model task sp zero recompute async-ep dispatcher graphs",
             "omitted settings are the recipe's",
             _recipe,
         ),

@@ -9,6 +9,7 @@ from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import flag, natural, number, product, whole, word
 from napkin.options.modules import CORE_ATTENTION, MODULES, MOE_LAYER, selective
+from napkin.options.training import DISPATCHERS
 
 LAYOUT = (
     Key("tensor_model_parallel_size|model_parallel_size", "tp", whole, 1),
@@ -30,7 +31,7 @@ LAYOUT = (
 )
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 NOT_MODELLED = {
-    "moe_router_force_load_balancing moe_token_dispatcher_type moe_router_* moe_grouped_gemm moe_permute_fusion "
+    "moe_router_force_load_balancing moe_router_* moe_grouped_gemm moe_permute_fusion "
     "moe_expert_capacity_factor moe_pad* moe_aux* moe_z* moe_shared_expert_overlap moe_use_legacy* "
     "moe_*": "token routing to experts",
     "overlap_* tp_comm_overlap* delay_* align_*": "overlap of communication and computation",
@@ -123,6 +124,7 @@ def take_division(reading: Reading, zero: int = 0) -> None:
         if factor is not None and factor > 0:
             reading.put("capacity-factor", factor, "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
     take_async(reading, "overlap_moe_expert_parallel_comm")
+    take_dispatcher(reading)
     take_graphs(reading)
 
 
@@ -130,6 +132,18 @@ def take_async(reading: Reading, key: str) -> None:
     """Read whether the experts' exchange overlaps with the compute of another micro-batch."""
     if reading.read(key, flag):
         reading.put("async-ep", True, key)
+
+
+def take_dispatcher(reading: Reading, section: str = "") -> None:
+    """Read what sends tokens to their experts: an all-to-all, or a backend's kernels, DeepEP's unless another is named.
+    section: the keys' own, with its dot (NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py,
+    moe_token_dispatcher_type, moe_enable_deepep and moe_flex_dispatcher_backend)."""
+    kind, backend = section + "moe_token_dispatcher_type", section + "moe_flex_dispatcher_backend"
+    named = str(reading.source.plain(kind) or "").lower()
+    flex = str(reading.source.plain(backend) or "deepep").lower()
+    found = flex if named == "flex" else named
+    if found in DISPATCHERS:
+        reading.put("dispatcher", found, *((kind, backend) if named == "flex" else (kind,)))
 
 
 def take_offload(reading: Reading) -> None:
