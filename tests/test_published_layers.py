@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from napkin.counting.params import params
+from napkin.counting.vision import params_of
 from napkin.errors import NapkinError
 from tests.conftest import model_of
 
@@ -356,3 +357,34 @@ def test_minimind_by_hand() -> None:
     assert total(sparse) == 6400 * h + h + 8 * (attention + 4 * h + 5 * mlp + 2 * h)
     layer = 2 * e * e + 2 * e * 160 + 4 * e + 5 * 3 * e * 1728 + 2 * e
     assert total(sparse | hidden) == 6400 * e + e + 8 * layer
+
+
+OLMO: dict[str, Any] = {
+    "activation_type": "swiglu", "alibi": False, "architectures": ["OLMoForCausalLM"], "attention_layer_norm": False,
+    "bias_for_layer_norm": False, "block_group_size": 1, "block_type": "sequential", "clip_qkv": None,
+    "d_model": 2048, "embedding_size": 50304, "include_bias": False, "layer_norm_type": "default",
+    "layer_norm_with_affine": False, "max_sequence_length": 2048, "mlp_hidden_size": None, "mlp_ratio": 8,
+    "model_type": "hf_olmo", "multi_query_attention": False, "n_heads": 16, "n_layers": 16, "rope": True,
+    "vocab_size": 50280, "weight_tying": True,
+}  # fmt: skip
+
+
+def test_olmo_as_its_own_code_names_its_fields() -> None:
+    """The tensors of allenai/OLMo-1B and allenai/OLMo-7B, which transformers' files of both hold too."""
+    large = {"d_model": 4096, "mlp_hidden_size": 22016, "n_heads": 32, "n_layers": 32, "weight_tying": False}
+    assert total(OLMO) == 1_176_764_416
+    assert total(OLMO | large) == 6_888_095_744
+    with pytest.raises(NapkinError, match="layer_norm_with_affine"):
+        total(OLMO | {"layer_norm_with_affine": True})
+
+
+def test_phi_3_vision_by_its_published_file() -> None:
+    """The tensors of microsoft/Phi-3-vision-128k-instruct, 8,293,242,880 bytes of bf16."""
+    fields = {
+        "architectures": ["Phi3VForCausalLM"], "auto_map": {"AutoModel": "x.Y"}, "hidden_size": 3072,
+        "embd_layer": {"embedding_cls": "image", "projection_cls": "mlp", "use_hd_transform": True},
+        "img_processor": {"image_dim_out": 1024, "name": "clip_vision_model", "num_img_tokens": 144},
+        "intermediate_size": 8192, "model_type": "phi3_v", "num_attention_heads": 32, "num_hidden_layers": 32,
+        "num_key_value_heads": 32, "vocab_size": 32064,
+    }  # fmt: skip
+    assert params_of(model_of(fields))[-1].value == 4_146_621_440

@@ -121,6 +121,7 @@ MODULES: dict[str, str] = {
     'grok-1': 'mixtures_of_experts.grok',
     'gte': 'encoders.roberta',
     'helium': 'decoders.llama',
+    'hf_olmo': 'decoders.olmo',
     'hrm_text': 'decoders.hrm',
     'hunyuan': 'mixtures_of_experts.hunyuan',
     'hunyuan_v1_dense': 'mixtures_of_experts.hunyuan',

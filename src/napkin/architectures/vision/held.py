@@ -253,6 +253,25 @@ def molmo2(config: Config, outer: Config, hidden: int) -> Shapes:
     )
 
 
+def phi3(config: Config, outer: Config, hidden: int) -> Shapes:
+    """Return Phi-3-vision's (image_embedding_phi3_v.py of microsoft/Phi-3-vision-128k-instruct): CLIP's encoder of
+    large size (arXiv:2103.00020), which its code states, over 336 × 336 pixels, learned separators, and an MLP over
+    squares of patches."""
+    width, inner, layers, patch, positions = 1024, 4096, 24, 14, 24 * 24 + 1
+    if config.integer("image_dim_out") != width:
+        raise config.refuse("image_dim_out", f"is not {width:,}, the width of the tower of its code")
+    return together(
+        {"class_embedding": (width,), "positions": (positions, width)},
+        convolution("patches", 3, width, patch, patch, bias=False),
+        norm("pre_layrnorm", width),
+        repeated(layers, "layers", *encoder_layer(width, inner)),
+        norm("post_layernorm", width),
+        {"glb_GN": (4 * width,), "sub_GN": (4 * width,)},
+        linear("img_projection.0", 4 * width, hidden),
+        linear("img_projection.2", hidden, hidden),
+    )
+
+
 def lfm3(config: Config, outer: Config, hidden: int) -> Shapes:
     """Return LFM3-VL's: layers of attention and of gated convolutions over rows and columns, each with a gated
     network."""
@@ -383,6 +402,7 @@ TOWERS: Mapping[str, Mapping[str, HeldTower]] = {
         "florence_vision": HeldTower(florence, FLORENCE),
         "davit": HeldTower(florence, FLORENCE, {"dim_embed": "embed_dim"}),
     },
+    "phi3_v": {"clip_vision_model": HeldTower(phi3, {"image_dim_out": 1024})},
     "got_ocr2": {"got_ocr2_vision": GOT},
     "pp_chart2table": {"pp_chart2table_vision": GOT},
     "minicpmv4_6": {"minicpmv4_6_vision": MINICPM},
@@ -406,12 +426,14 @@ TOWERS: Mapping[str, Mapping[str, HeldTower]] = {
     },
 }  # fmt: skip
 """Multimodal model_type → the towers that it may have, by their model_type, the class's own first."""
+BLOCKS = {"vision-encoder-decoder": "encoder", "phi3_v": "img_processor"}
+"""Multimodal model_type → the field that describes its tower, if it is not vision_config."""
 
 
 def with_tower(model: Model, config: Config, kind: str) -> Model | None:
     """Return a model that also holds the tensors of the vision tower of a multimodal config of this model_type; None,
     where napkin does not know them."""
-    field = "encoder" if kind == "vision-encoder-decoder" else "vision_config"
+    field = BLOCKS.get(kind, "vision_config")
     towers, block = TOWERS.get(kind), config.mapping(field, required=False)
     if towers is None or block is None:
         return None

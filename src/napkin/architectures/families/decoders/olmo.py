@@ -7,12 +7,14 @@ from functools import partial
 from napkin.architectures.arrangements import output_norm
 from napkin.architectures.blocks import LAYER_BARE, RMS, RMS_FP32
 from napkin.architectures.decoder import Decoder
-from napkin.architectures.decoder_parts import NormedHeads, always, clamped
+from napkin.architectures.decoder_parts import NormedHeads, always, clamped, constant
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.layer_plans import every
 from napkin.architectures.mixture import Mixture
 from napkin.architectures.record import Architecture, like
+from napkin.inputs.model import Config
 from napkin.operations.implementations import FP32_ROTARY, HF
+from napkin.operations.model import Model
 from napkin.record import replace
 
 _EXPERTS = Mixture("num_experts", inner="intermediate_size", normalize="norm_topk_prob", balances=True)
@@ -25,6 +27,63 @@ OLMO = Architecture(
     defaults={
         "attention_bias": False, "hidden_act": "silu", "intermediate_size": 11008, "max_position_embeddings": 2048,
         "num_attention_heads": 32, "num_key_value_heads": None, "tie_word_embeddings": False, "vocab_size": 50304,
+    },
+)  # fmt: skip
+_ABSENT = (
+    *("alibi", "attention_layer_norm", "embedding_layer_norm", "include_bias", "layer_norm_with_affine"),
+    *("multi_query_attention", "norm_after", "scale_logits"),
+)
+"""What the models that its authors published do not have."""
+_OWN_CODE = Decoder(
+    sizes=partial(dimensions, own_head_dim=False),
+    norm=LAYER_BARE,
+    attention=clamped("clip_qkv"),
+    fused=True,
+    function=constant("silu"),
+    feed_forward=lambda config, usual: partial(usual, fused=True),
+    only=(
+        *((field, (False,)) for field in _ABSENT),
+        ("activation_type", ("swiglu",)),
+        ("block_type", ("sequential",)),
+        ("layer_norm_type", ("default",)),
+        ("rope", (True,)),
+    ),
+    ignored=(
+        *("alibi_bias_max", "attention_dropout", "attention_layer_norm_with_affine", "bias_for_layer_norm", "init_fn"),
+        *("block_group_size", "emb_init_std", "embedding_dropout", "flash_attention", "init_cutoff_factor"),
+        *("init_device", "init_std", "precision", "residual_dropout", "rope_full_precision", "rope_theta"),
+        "scale_emb_init",
+    ),
+)
+
+
+def hf_olmo(config: Config) -> Model:
+    """Return OLMo 1 as its own code names its fields (olmo/config.py and olmo/model.py of github.com/allenai/OLMo): the
+    tables have `embedding_size` rows, and one matrix as wide as `mlp_hidden_size` makes a gate and what it
+    multiplies."""
+    hidden = config.integer("hidden_size", default=False)
+    both = config.optional_integer("mlp_hidden_size") or config.integer("mlp_ratio") * hidden
+    config.restate("intermediate_size", both // 2)
+    config.restate("vocab_size", config.optional_integer("embedding_size") or config.integer("vocab_size"))
+    config.ignore("mlp_ratio")
+    return _OWN_CODE(config)
+
+
+HF_OLMO = Architecture(
+    "hf_olmo",
+    hf_olmo,
+    implementation=FP32_ROTARY,
+    aliases={
+        "d_model": "hidden_size", "max_sequence_length": "max_position_embeddings", "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads", "n_layers": "num_hidden_layers", "weight_tying": "tie_word_embeddings",
+    },
+    defaults={
+        "activation_type": "swiglu", "embedding_size": 50304, "mlp_ratio": 4, "num_attention_heads": 12,
+        "num_key_value_heads": None, "tie_word_embeddings": True, "vocab_size": 50257,
+    },
+    modules={
+        "qkv": "att_proj", "o": "attn_out", "gate_up": "ff_proj", "down": "ff_out",
+        "embedding": "model.transformer.wte", "lm_head": "model.transformer.ff_out",
     },
 )  # fmt: skip
 OLMO2 = Architecture(
@@ -79,4 +138,4 @@ FLEX_OLMO = like(
     defaults={"max_position_embeddings": 4096, "num_experts": 7, "num_experts_per_tok": 5, "vocab_size": 100352},
 )  # fmt: skip
 
-ARCHITECTURES = (OLMO, OLMO2, OLMO3, OLMOE, FLEX_OLMO)
+ARCHITECTURES = (OLMO, HF_OLMO, OLMO2, OLMO3, OLMOE, FLEX_OLMO)
