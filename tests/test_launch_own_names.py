@@ -154,3 +154,37 @@ def test_defaults_of_a_program_beside_its_line_hold_in_place_of_the_librarys(tmp
     for text in ("def broken(", OWN + "parser.add_argument('--optim', default='sgd')", OWN.replace("512", "-1")):
         (tmp_path / "train.py").write_text(text)
         assert read_launch(str(line)).value_of("seq") == 256
+
+
+@pytest.mark.parametrize(
+    "switch",
+    ["--use_llm_lora 16", "--use_backbone_lora 8", "--adapter lora", "--training_type lora", "--use_lora_adapter 1"],
+)
+def test_a_switch_of_adapters_under_a_name_of_its_own_is_asked(switch: str) -> None:
+    """InternVL's use_llm_lora holds a rank; a word names the method: neither is full training."""
+    line = "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2 "
+    found = reading_of(source_of(f"{line}{switch}\n", "run.sh"))
+    assert "adapter" in found.inputs
+    assert found.value_of("adapter") is None
+    for off in ("--use_llm_lora 0", "--run_name lora", "--lora_dropout 0"):
+        assert "adapter" not in reading_of(source_of(f"{line}{off}\n", "run.sh")).inputs
+
+
+def test_internvls_backbone_is_the_tower() -> None:
+    line = "torchrun train.py --model_name_or_path OpenGVLab/InternVL3-2B --per_device_train_batch_size 2 "
+    found = reading_of(source_of(f"{line}--freeze_llm False --freeze_backbone True\n", "run.sh"))
+    assert (found.value_of("freeze"), found.refused) == ("vision", [])
+    alone = reading_of(source_of(f"{line}--freeze_backbone True\n", "run.sh"))  # LLaVA's
+    assert [one.option for one in alone.refused] == ["freeze"]
+
+
+def test_auto_in_a_linked_file_leaves_a_script_s_default(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(
+        '{"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}'
+    )
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "B=${B:-4}\ndeepspeed train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size $B "
+        "--max_seq_length 2048 --bf16 True --deepspeed ds.json\n"
+    )
+    assert read_launch(str(path)).value_of("micro-batch") == 4

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from napkin.errors import Refused
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.syntax import source_of
 from tests.test_launch import read
@@ -181,3 +182,9 @@ def test_torchtune_teacher_with_adapters_and_quantization_aware_training() -> No
     aware = "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n"
     found = reading_of(source_of(TORCHTUNE + aware, "qat.yaml"))
     assert [one.key for one in found.refused] == ["quantizer._component_"]
+
+
+def test_a_merge_with_a_finetuning_type_is_no_training() -> None:
+    text = "model_name_or_path: meta-llama/Meta-Llama-3-8B\nfinetuning_type: lora\ntemplate: llama3\nexport_dir: out\n"
+    with pytest.raises(Refused, match="merges or exports"):
+        reading_of(source_of(text, "merge.yaml"))

@@ -339,7 +339,7 @@ def test_a_dynamic_batch_packs_tokens(tmp_path: Path, more: str, tokens: int) ->
     assert (options["micro-batch"], options["micro-batch-tokens"]) == (None, tokens)
     file = tmp_path / "run.sh"
     file.write_text(text)
-    line = f"step --from {file} --hardware h100 --response-tokens 200 --rollout colocated:0.5"
+    line = f"step --from {file} --hardware h100 --response-tokens 200 --rollout colocated:0.5 --recompute full"
     packed, typed, stated = (
         run_line(f"{line} {also} --json").data["inputs"]
         for also in ("", "--micro-batch 2", f"--micro-batch-tokens {2 * tokens}")
@@ -376,3 +376,11 @@ def test_a_null_estimator_of_verl_is_no_default() -> None:
     """recipe/sppo states null: its program computes no advantages."""
     assert read(VERL.format(8, "algorithm.adv_estimator=null"))[0]["task"] is None
     assert read(VERL.format(8, ""))[0]["task"] == "ppo"
+
+
+def test_verl_of_neither_time_leaves_recomputation_open() -> None:
+    """verl 9fca71d2c (January 2025) recomputes by default; micro-batches of a GPU came at the same time."""
+    line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-3B "
+    for key, value in (("ppo_micro_batch_size", None), ("ppo_micro_batch_size_per_gpu", "full")):
+        found = reading_of(source_of(f"{line}actor_rollout_ref.actor.{key}=8\n", "run.sh"))
+        assert found.value_of("recompute") == value

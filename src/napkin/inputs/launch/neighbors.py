@@ -161,6 +161,11 @@ NEIGHBORS = (
         TRAINING,
         unclaimed_only=True,
     ),
+    Neighbor(
+        "a configuration that merges or exports a model, not of training",
+        lambda source: "export_dir" in source and not source.has_any("dataset", "do_train", "output_dir"),
+        TRAINING,
+    ),
     Neighbor("a configuration of evaluation, not of training", _holds("icl_tasks|eval_tasks"), TRAINING, True),
     Neighbor(
         "torchtune's configuration of evaluation, generation or quantization, not of training",

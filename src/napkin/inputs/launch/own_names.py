@@ -25,6 +25,8 @@ TUNES = re.compile(r"tune_(?:mm_)?(?:llm|lm|language_model)")
 PROJECTORS = re.compile(r"tune_(?!lora)(?:\w+_)?(?:adapter|projector)(?:_only)?")
 PARTS = "mm_tunable_parts"
 """Switches of what is trained of a model with towers: LLaVA's, LLaVA-NeXT's and Qwen-VL's train.py and their forks."""
+BACKBONE = "freeze_backbone"
+"""The language model in LLaVA's train.py, the vision tower in InternVL's (internvl_chat_finetune.py)."""
 OPTIMIZERS = ("optimizer", "optimizer_name", "optimizer_type", "optim_type")
 
 
@@ -47,13 +49,27 @@ def ask_switched(reading: Reading) -> None:
         take_optimizer(reading, *[key for key in OPTIMIZERS if key in named])
 
 
+def _freeze_tower(reading: Reading, key: str, off: bool) -> None:
+    """Read a switch that freezes the vision tower."""
+    if reading.open_among(key):
+        reading.ask("freeze", key)
+    elif not off and not reading.value_of("adapter"):
+        reading.put("freeze", "vision", key)
+    else:
+        reading.told(key)
+
+
 def refuse_frozen(reading: Reading) -> None:
     """Refuse a run that trains other parts than the language model: a projector before it, or a tower."""
+    named = [key for key in reading.source.values if FREEZES.fullmatch(key) and key != BACKBONE]
     why = "the language model is frozen; only the other parts are trained"
     switches = [one.value for key, one in reading.source.values.items() if TUNES.fullmatch(key)]
     tuned = any(not is_off(one) and not isinstance(one, Open) for one in switches)
     for key, stated in reading.source.values.items():
         off = is_off(stated.value)
+        if key == BACKBONE and named:  # next to a switch of the language model it is that of the tower
+            _freeze_tower(reading, key, off)
+            continue
         parts = key == PARTS and "language_model" not in str(stated.value)
         projector = PROJECTORS.fullmatch(key) is not None and not off and not tuned
         frozen = (FREEZES.fullmatch(key) is not None and not off) or (TUNES.fullmatch(key) is not None and off)

@@ -107,7 +107,8 @@ def merge_into(reading: Reading, other: Reading, key: str) -> None:
     """Merge the reading of a file that is named by `key`."""
     for option, entry in other.inputs.items():
         mine = reading.inputs.get(option)
-        if mine is None or mine.value is None or (mine.origin == DEFAULT and entry.origin != DEFAULT):
+        stated = entry.value is not None and entry.origin != DEFAULT
+        if mine is None or mine.value is None or (mine.origin == DEFAULT and stated):
             where = f"{key}, {other.source.name}: {entry.where}"
             reading.inputs[option] = StatedOption(entry.value, entry.origin, where, entry.place, entry.given)
     reading.not_modelled += [one for one in other.not_modelled if one not in reading.not_modelled]

@@ -160,6 +160,8 @@ def _others(reading: Reading) -> None:
         core.take_recompute(reading, *(f"{part}_{name}" for name in core.RECOMPUTE))
     elif on is not None:
         reading.put("recompute", "full" if on else "none", key)
+    elif f"{A}.ppo_micro_batch_size" in source and f"{A}.ppo_micro_batch_size_per_gpu" not in source:
+        reading.ask("recompute", key, why="its default changed in January 2025")  # 9fca71d2c; the newer name is as old
     else:
         reading.default("recompute", "full", f"{M}.enable_gradient_checkpointing")
     _optimizer(reading)

@@ -67,6 +67,12 @@ OWN_BITS = re.compile(r"(?:^|_)(?:quant\w*|load_in\w*)_n?bits?$")
 """A program's own names of the bits of the frozen weights, which do not tell the format."""
 OWN_ADAPTERS = re.compile(r"(?:^|_)(?:q?lora|peft|low_rank)(?:_|$)")
 """A program's own switch of LoRA (LongLoRA's low_rank_training)."""
+OWN_LORA = re.compile(r"(?:^|_)q?lora$|(?:^|_)(?:use|enable|with|do|add|apply)_(?:\w+_)?q?lora(?:_|$)")
+"""A program's own switch that holds a rank or 1 (InternVL's use_llm_lora)."""
+OWN_METHOD = re.compile(r"type|mode|method|tun(?:er|ing)|adapter|strategy|peft")
+METHODS = ("lora", "qlora", "dora", "peft", "ia3", "adapter", "prefix", "ptuning", "p_tuning", "prompt_tuning")
+"""A program's own name of the method, and words for methods that do not train the weights."""
+UNADAPTED = ("false", "none", "no", "full", "0")
 OWN_GPUS = ("gpus", "num_gpus", "n_gpus", "ngpus", "gpu_num")
 OWN_STAGES = ("zero_stage", "ds_stage", "deepspeed_stage")
 """A program's own names of the number of GPUs and of DeepSpeed's stage."""
@@ -140,14 +146,21 @@ def ask_own(reading: Reading) -> None:
         reading.ask("zero", "fsdp")
 
 
+def _is_word(value: object) -> bool:
+    return isinstance(value, Open) or str(value).isalpha()
+
+
 def _ask_adapter(reading: Reading) -> None:
     """Leave open the adapter that a switch of a program's own turns on, or that it names in a word napkin lacks."""
     prompt = next((key for key in OF_PROMPTS if reading.source.states(key)), None)
     if prompt is not None and "adapter" not in reading.inputs:
         reading.refuse(prompt, "trains a prefix before the prompt, not the weights", "adapter")
-    values = {key: one.value for key, one in reading.source.values.items() if OWN_ADAPTERS.search(key)}
-    named = [key for key, value in values.items() if isinstance(value, Open) or str(value).isalpha()]
-    switch = next((key for key in named if str(values[key]).lower() not in ("false", "none", "no", "full")), None)
+    stated = {key: one.value for key, one in reading.source.values.items()}
+    named = [key for key, value in stated.items() if OWN_ADAPTERS.search(key) and _is_word(value)]
+    named += [key for key, value in stated.items() if OWN_LORA.search(key) and str(value).isdecimal()]
+    switch = next((key for key in named if str(stated[key]).lower() not in UNADAPTED), None)
+    methods = [key for key in stated if OWN_METHOD.search(key) and str(stated[key]).lower() in METHODS]
+    switch = switch or next(iter(methods), None)
     if switch is not None and "adapter" not in reading.inputs and switch not in reading.format.looked:
         reading.ask("adapter", switch)
 
