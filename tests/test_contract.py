@@ -87,7 +87,7 @@ def test_a_quantised_checkpoint_and_a_vision_tower_are_noted(write: Any) -> None
     assert answer.values["params/total"] == COUNT
     assert answer.values["params/vision"] > 0
     assert any("params/vision" in note for note in answer.data["notes"])
-    unknown = {"model_type": "glm4v", "text_config": SMALL, "vision_config": {"hidden_size": 64}}
+    unknown = {"model_type": "llava", "text_config": SMALL, "vision_config": {"model_type": "unheard_of"}}
     notes = run_line(["params", write("w.json", unknown), "--json"]).data["notes"]
     assert any("vision" in note and "are not" in note for note in notes)
 
