@@ -228,6 +228,7 @@ rollout=colocated:0.3
 rollout-offload=optimizer
 graphs=parts|whole
 dispatcher=alltoall|deepep
+async-dp=none|gradients|both
 virtual-tokens=20
 rollout-tp=2
 rows=3

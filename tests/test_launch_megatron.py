@@ -203,6 +203,21 @@ def test_what_sends_tokens_to_their_experts(words: str, means: str | None) -> No
 @pytest.mark.parametrize(
     ("words", "means"),
     [
+        ("", "none"),  # arguments.py: action='store_true' of both
+        ("--overlap-grad-reduce", "gradients"),
+        ("--overlap-grad-reduce --overlap-param-gather", "both"),
+        ("--use-torch-fsdp2", None),  # FSDP gathers and scatters while it computes
+    ],
+)
+def test_what_of_data_parallelism_overlaps(words: str, means: str | None) -> None:
+    line = f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT} --micro-batch-size 8 --bf16 {words}"
+    reading = reading_of(source_of(f"#!/bin/bash\n{line}\n", "train.sh"))
+    assert reading.value_of("async-dp") == means
+
+
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess", "parts"),
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", None),  # a mixture waits at its router
         ("--cuda-graph-scope attn moe_router", None),  # the implementation is "none" by default

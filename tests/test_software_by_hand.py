@@ -16,6 +16,7 @@ from napkin.evidence.rows.row import RowFields
 from napkin.evidence.software import stacks
 from napkin.inputs import hardware
 from napkin.inputs.load import Document
+from napkin.options.training import OVERLAPS
 from napkin.training.precision import POLICIES
 from tests.conftest import ROOT, run_line
 
@@ -68,6 +69,22 @@ def test_what_data_parallelism_overlaps() -> None:
         "megatron-core": (1, 1),
         "nanotron": (1, 0),
     }
+    stated = {word: early_of(stacks.stack("nanotron"), word) for word in ("none", "gradients", "both")}
+    assert {word: (one.reduces, one.gathers) for word, one in stated.items()} == {
+        "none": (0, 0),
+        "gradients": (1, 0),
+        "both": (1, 1),
+    }
+
+
+def test_data_parallelism_that_does_not_overlap_is_waited_for() -> None:
+    line = "step llama3-8b --gpus 64 --hardware a100 --network-bandwidth 25GB/s --zero 1 --global-batch 64 --seq 4096"
+    runs = [run_line(f"{line} --stack megatron-core --json --explain --async-dp {word}") for word in OVERLAPS]
+    nothing, gradients, both = (run.values["step/time"] for run in runs)
+    assert nothing > gradients > both
+    terms = runs[0].data["terms"]
+    sent, gathered = (terms[f"data/{name}"]["value"] for name in ("bytes", "gathered_bytes"))
+    assert sent == gathered == 63 / 64 * 2 * 8_030_261_248
 
 
 @pytest.mark.parametrize(

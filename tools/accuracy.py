@@ -91,7 +91,7 @@ def distinct(found: accuracy.Errors) -> list[bool]:
     for row in found.rows:
         key = (row.shape, row.chip, row.gpus, row.seq, row.tp, row.pp, row.vp, row.cp, row.ep, row.dp, row.micro_batch,
                row.global_batch, row.recompute_stated, row.recompute, row.recompute_layers, row.recompute_matmuls,
-               row.policy, row.async_tp, row.async_ep, row.graphs)  # fmt: skip
+               row.policy, row.async_tp, row.async_dp, row.async_ep, row.graphs)  # fmt: skip
         first.append(key not in seen)
         seen.add(key)
     return first

@@ -148,7 +148,7 @@ def placed(row: StepRow) -> Placed | None:
 
     def timed(other: Setup) -> tuple[StepLayout, Rates]:
         return one_run.timed(
-            model, other, stack, at, row.attention, Asynchronous(row.async_tp, row.async_ep, row.graphs)
+            model, other, stack, at, row.attention, Asynchronous(row.async_tp, row.async_ep, row.graphs, row.async_dp)
         )
 
     request = Request(

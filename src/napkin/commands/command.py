@@ -39,6 +39,7 @@ PROBED = frozenset(
         "loss",
         "kernels",
         "async-tp",
+        "async-dp",
         "async-ep",
         "dispatcher",
         "graphs",

@@ -37,6 +37,10 @@ REASONS: dict[str, Reason] = {
     "kernels": ("these kernels keep and compute the same here", "leave it out"),
     "host-memory": ("nothing is kept in the host's memory", "--offload optimizer"),
     "async-tp": ("there is no tensor-parallel communication to overlap", "--tp 2 or more"),
+    "async-dp": (
+        "no gradients are reduced here, or ZeRO-3 gathers and scatters while it computes",
+        "--gpus 2 or more, --zero 0, 1 or 2",
+    ),
     "async-ep": ("no exchange of experts' tokens is left to hide", "--ep 2 or more, and several micro-batches"),
     "dispatcher": ("no tokens of experts cross ranks, or this software sends them so", "leave it out"),
     "graphs": ("the device does not wait for the host here, or the software has no graphs", "leave it out"),

@@ -23,6 +23,9 @@ UNQUANTIZED = "none"
 """The word for frozen weights that keep their 16 or 32 bits."""
 DISPATCHERS = ("alltoall", "deepep", "hybridep", "flex")
 """An all-to-all of each token's copies, and kernels that send a token once to each node; `flex` is either of these."""
+NO_OVERLAP, GRADIENTS, PARAMETERS_TOO = OVERLAPS = ("none", "gradients", "both")
+"""What of data parallelism overlaps with compute below ZeRO-3: nothing, the reduction of gradients with the last
+backward pass, or the gathering of parameters with the next forward pass as well."""
 NO_GRAPHS, PARTS, WHOLE = GRAPHS = ("none", "parts", "whole")
 """What CUDA graphs capture: nothing, a layer's attention and router with what prepares the dispatch, or a whole
 iteration (NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py: cuda_graph_scope attn, moe_router,
@@ -85,6 +88,7 @@ OPTIONS = (
     flag("compile", "Train with torch.compile"),
     flag("separate-gradients", "Compute each weight gradient in a tensor of its own, then add it to Megatron's buffer"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
+    Option("async-dp", choice(*OVERLAPS), "What of data parallelism overlaps with compute", metavar="WHAT"),
     flag("async-ep", "Overlap the experts' all-to-all with another micro-batch"),
     Option("dispatcher", choice(*DISPATCHERS), "What sends tokens to their experts", metavar="NAME"),
     Option("graphs", choice(*GRAPHS), "What CUDA graphs capture of a step", metavar="WHAT"),
@@ -195,7 +199,7 @@ TRAINED = tuple(name for name in FROZEN if name not in OF_FROZEN)
 
 SOFTWARE_OPTIONS = ("loss", "kernels", "framework", "fsdp-version", "trainer", "compile", "separate-gradients")
 """What runs the step, as memory depends on it."""
-RATE_OPTIONS = ("stack", "async-tp", "async-ep", "dispatcher", "graphs", "factor")
+RATE_OPTIONS = ("stack", "async-tp", "async-dp", "async-ep", "dispatcher", "graphs", "factor")
 """What runs the step, as time alone depends on it."""
 
 STATE_OPTIONS = ("dp-shard", *SOFTWARE_OPTIONS, *TASKED, *FROZEN, "offload", *UNTIMED)

@@ -79,6 +79,7 @@ def read_asynchronous(inputs: Inputs) -> Asynchronous:
         inputs.flag("async-tp"),
         inputs.flag("async-ep") if "async-ep" in inputs else None,
         inputs.text("graphs") if "graphs" in inputs else "",
+        inputs.text("async-dp") if "async-dp" in inputs else "",
     )
 
 

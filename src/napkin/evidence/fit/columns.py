@@ -17,7 +17,7 @@ from napkin.evidence.fit.generic import decoders
 from napkin.evidence.predictions.step_inputs import gathered_apart, gathered_bytes, reduced_bytes
 from napkin.evidence.rates.chips import factors
 from napkin.evidence.rates.machines import Machine, bridged, machine
-from napkin.evidence.rates.of_step import Asynchronous, Early, constant_names, rates
+from napkin.evidence.rates.of_step import Asynchronous, Early, constant_names, early_of, rates
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.steps import StepRow
@@ -220,7 +220,7 @@ class Columns:
                 continue
             apart = widens(row, stack)
             kernel = kernel_of(row, stack, at.generation)
-            asynchronous = Asynchronous(row.async_tp, row.async_ep, row.graphs)
+            asynchronous = Asynchronous(row.async_tp, row.async_ep, row.graphs, row.async_dp)
             used = constant_names(at, stack, kernel, row.fabric, asynchronous, row.loss, apart, factors())
             for name in used.values():
                 if name not in number:
@@ -306,6 +306,7 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     plan: dict[str, Any] = {form: getattr(first.plan, form) for form in _FORMS}
     plan |= _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
     software = [software_of(one.row) for one in members]
+    early = [early_of(stack, one.row.async_dp) for one, stack in zip(members, software, strict=True)]
     copies = np.array([one.row.gpus > 1 and s.copies_shards for one, s in zip(members, software, strict=True)])
     return RowGroup(
         decoders(SimpleNamespace(**dimensions), first.shape),
@@ -314,10 +315,7 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},
-        Early(
-            np.array([s.reduce_early for s in software], dtype=float),
-            np.array([s.gather_early for s in software], dtype=float),
-        ),
+        Early(np.array([one.reduces for one in early], float), np.array([one.gathers for one in early], float)),
         np.array([one.row.policy == "bf16-pure" for one in members]),
         (plan["zero"] == 3) & copies,
     )

@@ -171,7 +171,7 @@ def _reached(
     return rates(
         picker(known, used),
         at,
-        early_of(stack),
+        early_of(stack, asynchronous.data),
         setup.precision.state in ("bf16", "fp16"),
         (layout.zero == 3) & (layout.gpus > 1) & stack.copies_shards,
     )

@@ -13,7 +13,7 @@ from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, TORUS, Mac
 from napkin.evidence.rates.priors import CHIP
 from napkin.evidence.software.stacks import SoftwareStack
 from napkin.inputs.peaks import SINCE_HOPPER
-from napkin.options.training import NO_GRAPHS, PARTS, WHOLE
+from napkin.options.training import GRADIENTS, NO_GRAPHS, PARAMETERS_TOO, PARTS, WHOLE
 from napkin.record import record, replace
 from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
@@ -54,11 +54,14 @@ class Asynchronous:
 
     tensor   collectives of tensor parallelism overlap with compute within a layer, although its software's do not
     experts  the experts' exchange overlaps with the compute of another micro-batch; None: as its software has it
-    graphs   what the device launches by itself (options/training.py, GRAPHS); "": as its software has it"""
+    graphs   what the device launches by itself (options/training.py, GRAPHS); "": as its software has it
+    data     what of data parallelism overlaps with the passes (options/training.py, OVERLAPS); "": as its software has
+             it"""
 
     tensor: bool = False
     experts: bool | None = None
     graphs: str = ""
+    data: str = ""
 
 
 SYNCHRONOUS = Asynchronous()
@@ -194,8 +197,10 @@ class Early:
     gathers: Number
 
 
-def early_of(stack: SoftwareStack) -> Early:
-    """Return the overlap of a software stack's data parallelism."""
+def early_of(stack: SoftwareStack, stated: str = "") -> Early:
+    """Return how data parallelism overlaps: as a run states it (options/training.py, OVERLAPS) or its stack has it."""
+    if stated:
+        return Early(1 if stated in (GRADIENTS, PARAMETERS_TOO) else 0, 1 if stated == PARAMETERS_TOO else 0)
     return Early(1 if stack.reduce_early else 0, 1 if stack.gather_early else 0)
 
 

@@ -14,7 +14,7 @@ from napkin.evidence.rows.recomputation import is_of_parts
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.words import FSDP, HYBRID, SCHEDULES, dispatcher_named, graphs_named, schedule_named
 from napkin.evidence.software.stacks import COPIES, ONCE, STACKS
-from napkin.options.training import GRAPHS
+from napkin.options.training import GRADIENTS, GRAPHS, NO_OVERLAP, OVERLAPS, PARAMETERS_TOO
 from napkin.record import record
 from napkin.training import optimizers
 from napkin.training.precision import POLICIES
@@ -81,6 +81,7 @@ class StepRow:
     loss: str
     async_tp: bool
     async_ep: bool | None
+    async_dp: str
     dispatcher: str
     graphs: str
     imbalance: float
@@ -142,6 +143,7 @@ def step_row(row: RowFields) -> StepRow:
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
         async_tp=bool(row.flag("layout.async_tp")),
         async_ep=row.flag("layout.async_ep"),
+        async_dp=_overlap(row),
         dispatcher=dispatcher_named(row.text("layout.dispatcher")),
         graphs=graphs_named(row.text("layout.graphs")),
         etp=row.count("layout.etp") or 1,
@@ -206,6 +208,18 @@ def _batch(row: RowFields, seq: int | None, dp: int, pp: int, count: int) -> flo
     return batch
 
 
+def _overlap(row: RowFields) -> str:
+    """Return what of data parallelism a row says to overlap with compute (options/training.py, OVERLAPS), also in the
+    words of Megatron-LM's options; "" if it says nothing."""
+    stated = row.text("layout.async_dp").strip().lower()
+    if stated:
+        return stated
+    gradients, parameters = row.flag("layout.overlap_grad_reduce"), row.flag("layout.overlap_param_gather")
+    if gradients is None and parameters is None:
+        return ""
+    return PARAMETERS_TOO if parameters else GRADIENTS if gradients else NO_OVERLAP
+
+
 def _gradient_bytes(row: RowFields, policy: str, stack: str) -> int | None:
     """Return the bytes of a gradient element as it is reduced, where the row decides; None: as the stack does it."""
     stated = row.text("layout.gradient_dtype")
@@ -250,6 +264,8 @@ def _missing(row: RowFields, dims: PrintedDecoder | None, seq: int | None, batch
         return f"the optimizer {optimizer[:40]} is not known"
     if (graphs := graphs_named(row.text("layout.graphs"))) and graphs not in GRAPHS:
         return f"layout.graphs: {graphs[:40]} is not known"
+    if (overlap := _overlap(row)) and overlap not in OVERLAPS:
+        return f"layout.async_dp: {overlap[:40]} is not known"
     if (dispatcher := dispatcher_named(row.text("layout.dispatcher"))) not in ("", ONCE, COPIES):
         return f"layout.dispatcher: {dispatcher[:40]} is not known"
     schedule = schedule_named(row.text("layout.schedule"))
