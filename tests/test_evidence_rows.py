@@ -56,12 +56,62 @@ def rows_of(tmp_path: pathlib.Path, text: str) -> list[StepRow]:
 
 
 @pytest.mark.parametrize(
-    ("stated", "bytes_of_each"), [({}, None), ({"gradient_dtype": "bf16"}, 2), ({"gradient_dtype": "fp32"}, None)]
+    ("stated", "overlaps"),
+    [
+        ({}, ""),
+        ({"overlap_grad_reduce": False}, "none"),
+        ({"overlap_grad_reduce": True}, "gradients"),
+        ({"overlap_grad_reduce": True, "overlap_param_gather": True}, "both"),
+        ({"async_dp": "none", "overlap_grad_reduce": True}, "none"),
+        ({"async_dp": "some"}, "some"),
+    ],
+)
+def test_a_row_says_what_of_data_parallelism_overlaps(stated: dict[str, Any], overlaps: str) -> None:
+    found = _row_of({"stack": "megatron-core", **stated})
+    assert found.async_dp == overlaps
+    assert found.why == ("layout.async_dp: some is not known" if overlaps == "some" else "")
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "bytes_of_each"),
+    [("Megatron-LM", "bf16", 4), ("Megatron-LM", "fp16", None), ("NeMo on Megatron-core", "bf16", None)],
+)
+def test_megatron_lm_reduces_fp32_with_bf16_weights(framework: str, precision: str, bytes_of_each: int | None) -> None:
+    """megatron/training/arguments.py: accumulate_allreduce_grads_in_fp32 with --bf16."""
+    row = _row_fields({"framework": framework, "precision": precision})
+    assert step_row(recognize.recognized(row, of_step)).gradient_bytes == bytes_of_each
+
+
+def _row_fields(layout: dict[str, Any]) -> RowFields:
+    row = {
+        "id": "one",
+        "hardware": {"chip": "H100 SXM 80GB", "count": 8},
+        "layout": {"dp": 8, "zero": 1, "micro_batch": 1, "global_batch": 8, **layout},
+        "measured": {"step_seconds": 1},
+        "model": {"layers": 4, "hidden": 512, "heads": 4, "ffn": 2048, "vocab": 1000, "seq": 512},
+    }
+    return RowFields(Document("rows.yaml", None), 0, row)
+
+
+def _row_of(layout: dict[str, Any]) -> StepRow:
+    return step_row(_row_fields(layout))
+
+
+@pytest.mark.parametrize(
+    ("stated", "bytes_of_each"),
+    [
+        ({}, None),
+        ({"gradient_dtype": "bf16"}, 2),
+        ({"gradient_dtype": "fp32"}, 4),
+        ({"gradient_dtype": "fp32", "stack": "megatron-core"}, 4),
+        ({"gradient_dtype": "fp32", "stack": "megatron-deepspeed"}, 8),
+    ],
 )
 def test_gradients_are_reduced_in_the_format_that_a_row_states(
     stated: dict[str, str], bytes_of_each: int | None
 ) -> None:
-    """torch FSDP's MixedPrecision(reduce_dtype): 2 bytes an element in bf16, else as the software does it."""
+    """torch FSDP's MixedPrecision(reduce_dtype): 2 bytes an element in bf16, 4 in fp32, else as the software does it;
+    DeepSpeed's BF16_Optimizer moves each of 4 twice."""
     layout = {"stack": "fsdp-eager", "dp": 8, "zero": 3, "micro_batch": 1, "global_batch": 8, **stated}
     row = {
         "id": "one",

@@ -56,7 +56,7 @@ def of_step(row: RowFields) -> Facts:
         layout["policy"] = policy_of(precision)
     if "rowwise" in precision:
         layout["scaling"] = "rowwise"
-    if "fp32 gradient" in precision.lower():
+    if "fp32 gradient" in precision.lower() or _reduces_fp32(row, stack):
         layout["gradient_dtype"] = "fp32"
     layout |= batch_tokens_of(row) | loss_of(row) | offloads_of(row, weighed=False)
     formula = row.text("convention.formula")
@@ -108,6 +108,23 @@ def _stack(row: RowFields) -> str:
         return said
     found = stack_of(row)
     return found if found or not said else FSDP[bool(row.flag("layout.compile"))]
+
+
+MEGATRON_LM = re.compile(r"megatron[-_ ]?lm")
+"""What names NVIDIA/Megatron-LM's own training script, not a program on Megatron-core."""
+OF_MEGATRON_CORE = "megatron-core"
+
+
+def _reduces_fp32(row: RowFields, stack: str) -> bool:
+    """Return whether gradients are reduced in fp32 because the row's script does so with bf16 weights unless
+    --grad-reduce-in-bf16 is given (NVIDIA/Megatron-LM megatron/training/arguments.py, validate_args:
+    accumulate_allreduce_grads_in_fp32). Programs on Megatron-core choose for themselves; NVIDIA's recipes for the speed
+    that it publishes reduce in bf16 (NVIDIA-NeMo/Megatron-Bridge scripts/performance: grad_reduce_in_fp32)."""
+    if row.text("layout.gradient_dtype") or not stack.startswith(OF_MEGATRON_CORE):
+        return False
+    # not source.where: others' runs are filed there
+    named = f"{row.text('layout.framework')} {row.text('source.title')}".lower()
+    return MEGATRON_LM.search(named) is not None and "bf16" in row.text("layout.precision").lower()
 
 
 AUTOMODEL = "automodel"

@@ -35,9 +35,9 @@ class SoftwareStack:
                     (NVIDIA/Megatron-LM megatron/core/tensor_parallel/layers.py,
                     LinearWithGradAccumulationAndAsyncCommunication)
     gradient_bytes  bytes of a gradient element as it is reduced, unless the policy says otherwise
-    fp32_gradient_bytes  the same where a run states that gradients are fp32, None if that changes nothing. DeepSpeed's
-                    BF16_Optimizer all-reduces them, which moves each twice (deepspeed/runtime/bf16_optimizer.py,
-                    get_grads_for_reduction; engine.py, buffered all-reduce)
+    fp32_gradient_bytes  the same where a run states that gradients are fp32. DeepSpeed's BF16_Optimizer all-reduces
+                    them, which moves each twice (deepspeed/runtime/bf16_optimizer.py, get_grads_for_reduction;
+                    engine.py, buffered all-reduce)
     fused_casts     norms and activations write 8-bit outputs for the product that follows (NVIDIA/TransformerEngine
                     transformer_engine/pytorch/module/layernorm_mlp.py)
     fused_chains    hand-written kernels run such chains without a compiler (NVIDIA/Megatron-LM megatron/core/fusions/)
@@ -97,7 +97,7 @@ class SoftwareStack:
     splits_boundary: bool = False
     gathers_inputs: bool = False
     gradient_bytes: int = 4
-    fp32_gradient_bytes: int | None = None
+    fp32_gradient_bytes: int = 4
     gathers_low: bool = False
     sequence_parallel: bool = False
     zero: int = 0
