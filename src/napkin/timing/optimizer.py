@@ -10,20 +10,6 @@ from napkin.timing.data_parallel import Shards, own_parts
 
 FUSED_ON_HOST, LOOPED_ON_HOST = 1, 2
 """Kernels of an optimizer on the host (StepLayout.host)."""
-HOST_RATES = {
-    kernel: term.leaf(
-        "optimizer/host_rate",
-        rate,
-        "byte/s",
-        term.SEEN,
-        f"Ren et al. 2021 (arXiv:2101.06840), table 4: Adam's 30 bytes of 1, 4 and 10 billion parameters in {seconds} "
-        "s on a host of 2 × Xeon 8168",
-    )
-    for kernel, rate, seconds in (
-        (FUSED_ON_HOST, 30 * 15e9 / (0.22 + 1.03 + 2.57), "0.22, 1.03 and 2.57"),
-        (LOOPED_ON_HOST, 30 * 15e9 / (1.39 + 5.71 + 14.76), "1.39, 5.71 and 14.76"),
-    )
-}
 
 
 def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
@@ -48,11 +34,11 @@ def optimizer_time(clock: Clock, shards: Shards, stack: Term) -> Term:
 
 
 def host_time(clock: Clock, each: Term) -> Term:
-    """Return the time in which hosts update the states of their GPUs, `each` bytes of one GPU. Gradients are copied
-    behind the backward pass and parameters behind the update (section 4.1 of the source)."""
+    """Return the time in which hosts update the states of their GPUs, `each` bytes of one GPU. Parameters
+    are copied behind the update (Ren et al. 2021, arXiv:2101.06840, section 4.1); gradients: host_link.py."""
     layout = clock.layout
     gpus = layout.tp * layout.pp * layout.dp * layout.cp
     sharing = term.leaf("optimizer/gpus_of_a_host", minimum(gpus, clock.rates.node), "1", term.GIVEN)
-    return term.divide(
-        "step/optimizer", term.multiply("optimizer/host_bytes", each, sharing), HOST_RATES[int(layout.host)]
-    )
+    reached = clock.rates.host_fused if layout.host == FUSED_ON_HOST else clock.rates.host_looped
+    rate = clock.rate("optimizer/host_rate", reached, "byte/s", "published updates on hosts")
+    return term.divide("step/optimizer", term.multiply("optimizer/host_bytes", each, sharing), rate)

@@ -56,6 +56,9 @@ class Rates:
     host_expert         seconds in which the device waits for the launches of one expert's
     host_unit, host_module
                         seconds in which the host gathers a unit of FSDP, or a module of ZeRO-3, and gives it back
+    host_fused, host_looped
+                        byte/s at which a host updates the states of its accelerators, by a fused kernel and by torch's
+                        chain of operations
     optimizer_slowness  time of the optimizer relative to bytes/bandwidth
     eigenvectors, orthogonal, singular
                         bytes at the memory's rate for which such a decomposition takes as long, a cube of its side
@@ -118,6 +121,8 @@ class Rates:
     host_expert: Number
     host_unit: Number
     host_module: Number
+    host_fused: Number
+    host_looped: Number
     optimizer_slowness: Number
     eigenvectors: Number
     orthogonal: Number

@@ -46,7 +46,7 @@ MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
 UNKNOWN_SPREAD = 0.08
 """σ of software factors around their middle (rates/priors.py)."""
 HOST_SPREAD = 0.4
-"""assumed: σ of ln(seconds) in which a host other than those of published steps launches kernels or updates states."""
+"""assumed: σ of ln(seconds) in which a host other than those of published steps launches kernels."""
 NETWORK_SPREAD = 0.5
 """assumed: σ of ln byte/s per accelerator between nodes of which nothing is stated, downwards: most nodes of 8 × A100
 or H100 have the rate of NVIDIA's own, AWS's p4d.24xlarge (4 network cards of 100 Gbit/s) and Google's A3 (4 of 200) a
@@ -148,7 +148,6 @@ def class_of(at: RunPoint, rows: Iterable[Row], without: str = "") -> str:
 
 def widened(
     half: float,
-    deviations: float,
     host: float = 0.0,
     slots: float = 0.0,
     kernel: float = 0.0,
@@ -160,21 +159,16 @@ def widened(
 ) -> float:
     """Return half an interval with what no published step shows.
 
-    deviations  how many σ the level is
-    host        share of the step in which a host updates the optimizer's states
-    slots       |ln t| of slots that no source describes, at that many σ
+    host        |ln t| of a host that updates the optimizer's states some σ slower, as many as the level is
+    slots       |ln t| of slots that no source describes, that many σ slower
     kernel      ln t of one attention kernel over another, of which one ran: the interval reaches from one's end to the
                 other's
-    launches    |ln t| of a host that launches kernels this many σ slower
+    launches    |ln t| of a host that launches kernels that many σ slower
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it
     dispatch    |ln t| of an all-to-all of each token's copies, where kernels that send it once to a node may run or not
     moved       |ln t| of copies between GPU and host this many σ slower
     clock       ln t at the lowest voltage over the prediction's, where the voltage may be at its lowest or not"""
-    return (
-        math.hypot(half, deviations * HOST_SPREAD * host, slots, launches, network, moved, dispatch)
-        + abs(kernel)
-        + clock
-    )
+    return math.hypot(half, host, slots, launches, network, moved, dispatch) + abs(kernel) + clock
 
 
 def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import Number, holds_for_all
+from napkin.evidence.figures.host_updates import UPDATE_SPREAD
 from napkin.evidence.intervals.steps import (
     HOST_LINK_SPREAD,
     HOST_SPREAD,
@@ -117,7 +118,8 @@ class StepPrediction:
 
         found = dict.fromkeys(("host", "slots", "kernel", "launches", "network", "clock", "moved", "dispatch"), 0.0)
         if self.plan.host:
-            found["host"] = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER) / seconds
+            updated = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
+            found["host"] = wide * UPDATE_SPREAD * updated / seconds
         if self.plan.moves:
             found["moved"] = over(replace(reached, host_link=slower(reached.host_link, HOST_LINK_SPREAD)))
         if self.slots and reached.bus == STAGED_BUS:  # else a profile measured them
@@ -136,7 +138,7 @@ class StepPrediction:
             found["clock"] = over(
                 replace(reached, matmul=low.matmul, matmul_wide=low.matmul_wide, attention=low.attention)
             )
-        return widened(half, wide, **found)
+        return widened(half, **found)
 
     def _seconds(self, at: Rates) -> float:
         """Return the seconds of a step at other rates."""

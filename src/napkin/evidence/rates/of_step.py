@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 
 from napkin.elementwise import Number, maximum, minimum, where
+from napkin.evidence.figures.host_updates import host_rate
 from napkin.evidence.rates.decompositions import SEEN
 from napkin.evidence.rates.machines import HOPPER_UNITS, LARGE_UNITS, TORUS, Machine
 from napkin.evidence.rates.priors import CHIP
@@ -15,6 +16,7 @@ from napkin.evidence.software.stacks import SoftwareStack
 from napkin.inputs.peaks import SINCE_HOPPER
 from napkin.options.training import GRADIENTS, NO_GRAPHS, PARAMETERS_TOO, PARTS, WHOLE
 from napkin.record import record, replace
+from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
 
@@ -211,6 +213,7 @@ PURE_SHARDED = 8
 (4) (torch 2.13 torch/distributed/fsdp/_flat_param.py, _get_unflat_views_unaligned, whose backward joins;
 _runtime_utils.py, _reduce_grad). What it adds to the micro-batches before is one rank's shard, which is left out
 (_accumulate_sharded_grad: 6 bytes over the ranks)."""
+HOST_FUSED, HOST_LOOPED = host_rate(FUSED_ON_HOST), host_rate(LOOPED_ON_HOST)
 PINNED = 12 / 15.753846
 """Share of a PCIe link's rate that copies of pinned memory reach: about 12 GB/s over PCIe 3.0 x16 (NVIDIA CUDA C++ Best
 Practices Guide, section 10.1.1)."""
@@ -250,6 +253,8 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         network=at.network,
         host_link=at.host_link,
         pinned=PINNED,
+        host_fused=HOST_FUSED,
+        host_looped=HOST_LOOPED,
         node=at.node,
         units=at.units,
         matmul=matmul,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from napkin.evidence.figures.host_updates import UPDATE_SPREAD
 from napkin.evidence.intervals.steps import (
     NETWORK_SPREAD,
     RunPoint,
@@ -138,9 +139,8 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
         host, kernel = _share_of_host(row, source, value), _of_kernel(row, source, value, at.generation)
         network = math.log(slower.get(row.id, value) / value)
         clock, dispatch = _of_clock(row, source, value), math.log(apart.get(row.id, value) / value)
-        wide = widened(
-            half, deviations(level), host=host, kernel=kernel, network=network, clock=clock, dispatch=dispatch
-        )
+        host *= deviations(level) * UPDATE_SPREAD
+        wide = widened(half, host=host, kernel=kernel, network=network, clock=clock, dispatch=dispatch)
         predicted[row.id] = _Predicted(value, wide, class_of(at, calibration.SEEN, source))
     return predicted
 
