@@ -9,6 +9,7 @@ import pytest
 
 from napkin.planning.padding import longest_of, run_tokens
 from napkin.planning.rollouts import LengthSpread, RolloutLengths
+from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.trainers import find
 from tests.conftest import written
@@ -61,3 +62,27 @@ def test_passes_over_padding_take_as_many_times_longer() -> None:
     assert ratio["generation"] == pytest.approx(1, rel=1e-9)
     assert 1.5 < ratio["update"] < 2.5
     assert 1.5 < ratio["logprobs"] < 2.5
+
+
+def test_the_mean_square_of_lengths() -> None:
+    """Half of the responses reach 100 tokens: E[r] = 100/ln 2 · 1/2 = 72.1, E[r²] = 2·(100/ln 2)²·(1 − (1 + ln 2)/2) =
+    6,387; with prompts of 10, (100 + 2·10·72.1 + 6,387) / 82.1². Without a limit, twice the square of the mean."""
+    lengths = RolloutLengths(prompt=10, response=72, longest=100, answers=8, prompts=8)
+    assert lengths.uneven == pytest.approx(7929 / 82.13**2, rel=3e-3)
+    assert replace(lengths, longest=72).uneven == pytest.approx(1)
+    assert replace(lengths, prompt=0, longest=10_000).uneven == pytest.approx(2)
+
+
+def test_attention_grows_with_the_mean_square_of_lengths() -> None:
+    """With as many tokens, only pairs grow, and only where sequences are not padded to one length."""
+
+    def compute(response: int, longest: int, more: str) -> float:
+        line = STEP.replace("--response-tokens 500 --max-response-tokens 1000", "")
+        line += f" --trainer verl --response-tokens {response} --max-response-tokens {longest} {more}"
+        return float(json.loads(written(line, "json"))["values"]["step/update/compute"])
+
+    same, twice, most = (compute(4000, longest, "--no-padding") for longest in (4000, 8000, 16000))
+    uneven = [RolloutLengths(100, 4000, longest, 8, 64).uneven for longest in (8000, 16000)]
+    assert same < twice < most
+    assert (most - same) / (twice - same) == pytest.approx((uneven[1] - 1) / (uneven[0] - 1), rel=0.05)
+    assert compute(300, 1000, "--padding") == compute(600, 1000, "--padding")

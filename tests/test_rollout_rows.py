@@ -400,9 +400,9 @@ def test_sequences_are_sent_with_the_padding_that_a_version_sends(tmp_path: path
 
 
 def test_no_step_waits_for_the_longest_of_streamed_answers(tmp_path: pathlib.Path) -> None:
-    """Each is trained on when it ends, so a higher limit changes nothing; where the next answers as a whole are
-    generated meanwhile, each of 12,288 tokens more takes a decoding step, which reads 16.06 GB of weights at 3.35 TB/s
-    at most."""
+    """Each is trained on when it ends, so a higher limit changes only their attention, by less than a hundredth of a
+    step; where the next answers as a whole are generated meanwhile, each of 12,288 tokens more takes a decoding step,
+    which reads 16.06 GB of weights at 3.35 TB/s at most."""
 
     def step(mode: str, longest: int) -> float:
         asked = SAMPLED.replace(
@@ -412,7 +412,7 @@ def test_no_step_waits_for_the_longest_of_streamed_answers(tmp_path: pathlib.Pat
         found = validated(tmp_path, task="grpo", layout=layout, rl=asked, measured="step_seconds: 60")
         return float(found["step_seconds"]["predicted"])
 
-    assert step("fully async", 16384) == pytest.approx(step("fully async", 4096))
+    assert step("fully async", 16384) == pytest.approx(step("fully async", 4096), rel=0.01)
     assert step("1-step Off", 16384) > step("1-step Off", 4096) + 12288 * 16.06e9 / 3.35e12
 
 

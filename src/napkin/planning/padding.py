@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from napkin.planning.rollouts import LengthSpread, RolloutLengths, gathered, micro_batches, over, packed, scored
-from napkin.record import record
+from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.training.trainer import LIMIT, MICRO_BATCH, Trainer
@@ -48,8 +48,9 @@ def run_tokens(layout: Layout, lengths: RolloutLengths, padded: str) -> int:
 
 
 def as_run(setup: Setup, lengths: RolloutLengths, padded: str) -> Setup:
-    """Return a setup over sequences as the trainer runs them in the mean."""
-    return over(setup, run_tokens(setup.layout, lengths, padded))
+    """Return a setup over sequences as the trainer runs them in the mean: padded ones are equally long."""
+    found = over(setup, run_tokens(setup.layout, lengths, padded))
+    return found if padded else replace(found, layout=found.layout.replaced(uneven=lengths.uneven))
 
 
 @record

@@ -117,6 +117,13 @@ class RolloutLengths:
         return spread_of(self.response, max(self.longest, self.response))
 
     @property
+    def uneven(self) -> float:
+        """Mean square of the lengths of sequences over the square of their mean, for prompts of one length p: (p² + 2pr
+        + E[r²])/(p + r)², where the mean place E[r²]/(2r) of the tokens of responses gives E[r²]."""
+        of_responses = 2 * self.response * self.spread.position()
+        return (self.prompt**2 + 2 * self.prompt * self.response + of_responses) / self.mean**2
+
+    @property
     def most(self) -> int:
         """Tokens of the longest sequence."""
         return max(self.longest_prompt, self.prompt) + self.longest

@@ -49,9 +49,13 @@ def pair_flops(clock: Clock, op: AttentionCost, name: str, pairs: Term, lanes: N
 
 def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
     """Return the (query, key) pairs of one head in one sequence: those that the mask allows, or all pairs in eager
-    attention. exact: count by the mask to the single pair."""
+    attention. Where lengths s differ, those of a sequence in which the mean token is, E[s²]/E[s] long, for each of its
+    tokens. exact: count by the mask to the single pair."""
     layout = clock.layout
     queries, keys = size("queries", layout.sequence), size("keys", layout.keys)
+    uneven = None if holds_for_all(layout.uneven == 1) else size("uneven", layout.uneven)
+    if uneven is not None:
+        queries = term.multiply("queries_of_the_mean_token", queries, uneven)
     pairs = []
     for one in op.pair_rules(exact):
         sizes = [size(f"{name}/{what}", value) for what, value in one.sizes]
@@ -59,6 +63,8 @@ def pairs_of(clock: Clock, op: AttentionCost, name: str, exact: bool) -> Term:
             pairs.append(term.make(one.rule, f"{name}/{one.name}", (queries, *sizes)))
         else:
             pairs.append(term.multiply(f"{name}/{one.name}", queries, keys))
+    if uneven is not None:
+        return term.divide(name, term.add(f"{name}/of_the_mean_token", *pairs), uneven)
     return term.add(name, *pairs) if len(pairs) > 1 else pairs[0].renamed(name)
 
 

@@ -73,6 +73,7 @@ class StepLayout:
     head_gathers        all-gathers of the head's weight in a micro-batch in addition to one in each pass
     target, source      tokens of the decoder's sequences and of those that its cross-attention reads, in an
                         encoder-decoder (0: `sequence`)
+    uneven              mean square of the lengths of sequences over the square of their mean
     images, tower_tokens, image_tokens
                         images in a sequence, and of one of them the tokens of the tower and those that the language
                         model sees
@@ -138,6 +139,7 @@ class StepLayout:
     head_copied: Number = 0
     head_copied_back: Number = 0
     head_gathers: Number = 0
+    uneven: Number = 1
     target: Number = 0
     source: Number = 0
     layers_before: Number = 0
@@ -160,7 +162,7 @@ class StepLayout:
         """Return the layout over the images, of `length` tokens each; every rank of a sequence processes them in
         full."""
         images = self.micro_batch * self.images
-        return replace(self, sequence=length, micro_batch=images, cp=1, sequence_parallel=0, masked=0)
+        return replace(self, sequence=length, micro_batch=images, cp=1, sequence_parallel=0, masked=0, uneven=1)
 
     def inside(self, model: Model) -> StepLayout:
         """Return the layout over the tokens of a model's first stack, with those that its class adds."""

@@ -24,6 +24,7 @@ class Layout:
     micro     samples in one forward pass         micro_batches  forward passes of one rank in one step
     rows      sequences of a sample: 2 for a preferred and a rejected answer
     seq       tokens in a sequence                target  tokens of the decoder's, in an encoder-decoder (0: the same)
+    uneven    mean square of the lengths of sequences over the square of their mean, `seq`
     scored    number of last tokens of a sequence with logits (0: all)
     images    in a sequence                         image_tokens  tokens of one in the language model (0: as the config
               says)
@@ -47,6 +48,7 @@ class Layout:
     sp: Number = 0
     zero: Number = 0
     target: Number = 0
+    uneven: float = 1
     scored: int = 0
     images: int = 0
     image_tokens: int = 0

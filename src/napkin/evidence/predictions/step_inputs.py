@@ -55,6 +55,7 @@ def plan_of(model: Model, setup: Setup, stack: stacks.SoftwareStack, at: Machine
     _, tower_tokens, image_tokens = lengths or (1, 1, 1)
     return StepLayout(
         sequence=layout.seq,
+        uneven=layout.uneven,
         micro_batch=layout.sequences,
         micro_batches=layout.micro_batches,
         tp=layout.tp,
