@@ -14,6 +14,7 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.screens import memory as screen
 from napkin.errors import UNDECIDED
+from napkin.footprint.loading import loaded_by_each
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -94,6 +95,8 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
         answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
     answer.notes += notes_of(question.model, question.setup, found)
+    if capacity is not None and loaded_by_each(question.model, question.setup) > capacity.value:
+        answer.assumed.append("one process loads the weights for all")
     if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
         from napkin.commands.memory.remedies import suggest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
+from napkin.footprint.loading import loaded_by_each
 from napkin.inputs.class_facts import measured_version, traced_steps
 from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS, Implementation
 from napkin.operations.model import Model
@@ -26,6 +27,7 @@ def notes_of(model: Model, setup: Setup, found: Fit) -> list[str]:
     return [
         *_notes_on_images(model, setup),
         *_notes_on_peak(setup, found),
+        *_notes_on_loading(model, setup),
         *_notes_on_evidence(model, setup),
         *_notes_on_kernels(model, setup),
     ]
@@ -60,6 +62,17 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     if setup.freezes:
         notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes per element less")
     return notes
+
+
+def _notes_on_loading(model: Model, setup: Setup) -> list[str]:
+    """Say what each GPU holds before quantized weights are divided."""
+    loaded = loaded_by_each(model, setup)
+    if not loaded:
+        return []
+    return [
+        f"while loading: {human(loaded, 'byte')} of quantized weights on each GPU before they are divided, unless one "
+        "process loads for all (accelerate: fsdp_cpu_ram_efficient_loading)"
+    ]
 
 
 def _notes_on_evidence(model: Model, setup: Setup) -> list[str]:

@@ -10,7 +10,7 @@ from napkin.errors import UNDECIDED, NapkinError
 from napkin.evidence.finetuning.adapters import OTHER_MEMORY
 from napkin.evidence.finetuning.rows import FineTuning
 from napkin.evidence.validation.memory_check import EXCEEDS
-from napkin.footprint import memory
+from napkin.footprint.loading import loaded_by_each
 from napkin.footprint.prepared import prepare
 from napkin.footprint.varied_lengths import held_by_lengths
 from napkin.operations.model import Model
@@ -61,18 +61,6 @@ def _gaps(fit: Fit, model: Model, setup: Setup, steps: float, end: str) -> float
     return held - float(flow.gaps(end))
 
 
-def _while_loading(asked: FineTuning, setup: Setup) -> float:
-    """Return the bytes of quantized weights on each GPU if every process loads all of them before they are sharded.
-
-    They are quantized on the GPU, and whether the ranks share the load, a row does not say (accelerate's
-    fsdp_cpu_ram_efficient_loading, zero3_init_flag; peft docs/source/accelerate/fsdp.md)."""
-    tuning = setup.implementation.tuning
-    if tuning is None or not tuning.quantized or setup.framework.program or int(setup.layout.zero) < 3:
-        return 0.0
-    whole = replace(setup, layout=setup.layout.replaced(zero=0), offload=())
-    return float(memory.holding(prepare(asked.model, whole), 0).parameters)
-
-
 def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval, str]:
     """Return the bytes of the worst GPU. A figure of unstated kind may be anything from allocated to used."""
     capacity = asked.room
@@ -96,6 +84,6 @@ def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval,
     if words == {NOT} and not asked.judged:
         raise NapkinError(EXCEEDS)
     word = words.pop() if len(words) == 1 else UNDECIDED
-    if word == FITS and max(needed, _while_loading(asked, setup)) > (asked.least or math.inf):
+    if word == FITS and max(needed, loaded_by_each(asked.model, setup)) > (asked.least or math.inf):
         word = UNDECIDED
     return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word
