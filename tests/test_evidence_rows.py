@@ -125,7 +125,7 @@ def test_gradients_are_reduced_in_the_format_that_a_row_states(
 
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
-    assert len(rows) == 1134
+    assert len(rows) == 1155
     assert sum(1 for row in rows if not row.why) >= 817
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)
@@ -552,6 +552,17 @@ def test_a_preset_that_no_table_describes_has_its_own_layers(tmp_path: pathlib.P
     asked = answered(f"{line} --precision bf16-mixed --stack megatron-core").quantities()["step/time"][0]
     (found,) = steps([row])
     assert found.predicted == pytest.approx(asked, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "stack"), [("nemotron3-nano-30b-a3b", ""), ("gpt-oss-120b", "-2026")])
+def test_models_with_state_spaces_have_no_captured_iteration(tmp_path: pathlib.Path, name: str, stack: str) -> None:
+    """Megatron Bridge's recipes of container 26.06 in MXFP8 capture the iteration of others on racks."""
+    text = SHAPELESS.replace("MODEL", f"preset: {name}").replace("hand-made", "Megatron Bridge container 26.06")
+    text = text.replace("H100 SXM 80GB", "GB300 (per GPU)").replace(
+        "precision: bf16, stack: megatron-core", "precision: mxfp8"
+    )
+    (row,) = rows_of(tmp_path, text)
+    assert row.stack == f"megatron-core{stack}"
 
 
 def test_such_a_preset_of_another_shape_is_refused(tmp_path: pathlib.Path) -> None:

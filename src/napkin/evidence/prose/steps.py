@@ -18,8 +18,9 @@ from napkin.evidence.prose.recognize import (
     words_of_source,
 )
 from napkin.evidence.rows.fields import known_accelerator
-from napkin.evidence.rows.models import preset_of
+from napkin.evidence.rows.models import preset_model, preset_of
 from napkin.evidence.rows.networks import network_of
+from napkin.evidence.rows.printed import LAYERS_OF
 from napkin.evidence.rows.recomputation import PARTS_RECOMPUTED, RECIPE, recomputation, share_of_layers
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.teams import source_of
@@ -210,6 +211,17 @@ RELEASE = re.compile(r"\b(?:container|nemo)[ :/]+(\d\d)\.(\d\d)")
 """The year and month of one of NVIDIA's containers: `container 26.06`, `nvcr.io/nvidia/nemo:26.06`."""
 
 
+def attends(row: RowFields) -> bool:
+    """Return whether every layer of a row's model has attention. Recipes capture an iteration of such models alone:
+    those with state spaces capture parts (NVIDIA-NeMo/Megatron-Bridge v0.5.0 scripts/performance/configs/nemotronh/
+    nemotron_3_workload_base_configs.py)."""
+    name = row.text(f"model.{LAYERS_OF}")
+    if not name:
+        return True
+    layers = [layer for _, layer in preset_model(name).stacks[0].runs if layer.block]
+    return all(any(op.attends() is not None for op in layer.operations) for layer in layers)
+
+
 def edition(stack: str, words: str, row: RowFields) -> str:
     """Return the edition of Megatron's core by the release of a container that the words name and the row's precision,
     or of its stack for MLPerf by the round; today's if they name none."""
@@ -222,7 +234,7 @@ def edition(stack: str, words: str, row: RowFields) -> str:
     found = (int(release[1]), int(release[2]))
     policy = row.text("layout.policy") or policy_of(row.text("layout.precision"))
     captured = graphs_named(row.text("layout.graphs")) in ("", WHOLE)
-    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed" and captured and is_joined(row):
+    if found >= FUSED_EXPERTS and policy == "mxfp8-mixed" and captured and is_joined(row) and attends(row):
         return f"{stack}-2026"
     return f"{stack}-2024" if found < CUDNN_9_4 else stack
 
