@@ -13,7 +13,6 @@ from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.of_step import Asynchronous
-from napkin.evidence.rows.words import dispatcher_named
 from napkin.evidence.software.stacks import stack
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -73,6 +72,15 @@ def read_over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQue
     return replace(step, prediction=asked, timed=timed)
 
 
+def _read_dispatcher(inputs: Inputs) -> str:
+    """Return what sends tokens to their experts, as the options say; "": as the software does."""
+    if "dispatcher" not in inputs:
+        return ""
+    from napkin.evidence.rows.words import dispatcher_named  # loads re, which is slow
+
+    return dispatcher_named(inputs.text("dispatcher"))
+
+
 def read_asynchronous(inputs: Inputs) -> Asynchronous:
     """Return what the options say of collectives that overlap with compute, and of captured graphs."""
     return Asynchronous(
@@ -101,7 +109,7 @@ def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardwa
         kernel,
         read_asynchronous(inputs),
         float(inputs.number_or_none("factor") or 1.0),
-        dispatcher=dispatcher_named(inputs.text("dispatcher")) if "dispatcher" in inputs else "",
+        dispatcher=_read_dispatcher(inputs),
     )
     if prediction.copies is not None:
         inputs.note(
