@@ -348,3 +348,41 @@ def test_hostile_scripts_end(text: str) -> None:
 def test_brackets_that_are_nested_too_deeply_are_an_error() -> None:
     with pytest.raises(NapkinError, match="nested too deeply"):
         script("X=" + '"$(' * 4000 + "echo" + ')"' * 4000 + "\nLINE --per_device_train_batch_size 2")
+
+
+def test_an_option_whose_name_is_unknown_leaves_the_precision_open() -> None:
+    text = """T=fp16
+if [[ $4 -eq 1 ]]; then T=bf16; fi
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 \\
+  --micro-batch-size 4 --global-batch-size 32 --seq-length 1024 --max-position-embeddings 1024 --vocab-size 50304 {}
+"""
+    found = reading_of(source_of(text.format("--$T"), "run.sh"))
+    assert found.value_of("precision") is None
+    assert any("whose name" in one.why for one in found.not_modelled)
+    assert reading_of(source_of(text.format(""), "run.sh")).value_of("precision") == "fp32"
+
+
+def test_processes_of_mpirun_are_gpus() -> None:
+    sizes = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --seq-length 64"
+    for launcher, gpus in (("mpirun -np 8 python", 8), ("mpiexec -n 4 python", 4), ("python", None)):
+        assert reading_of(source_of(f"{launcher} pretrain_gpt.py {sizes}\n", "run.sh")).value_of("gpus") == gpus
+
+
+def test_a_pretraining_program_of_its_own_is_not_megatrons() -> None:
+    line = "python lightning_pretrain_MIND.py --model_name_or_path Qwen/Qwen2.5-7B --batch_size 16 --max_steps 9"
+    found = reading_of(source_of(f"{line} --gradient_accumulation_steps 8 --fp16\n", "run.sh"))
+    assert found.format.name == "hf-trainer"
+
+
+@pytest.mark.parametrize(
+    ("more", "seq"), [("", 1024), ("--max_prompt_length 512 --max_answer_length 256", None), ("--max_length 700", 700)]
+)
+def test_the_parts_of_a_length_leave_the_whole_open(more: str, seq: int | None) -> None:
+    line = "accelerate launch sft.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 4 --use_peft"
+    assert reading_of(source_of(f"{line} {more}\n", "run.sh")).value_of("seq") == seq
+
+
+@pytest.mark.parametrize(("program", "seq"), [("deepspeed src/train_bash.py", 1024), ("llamafactory-cli train", 2048)])
+def test_llama_factory_cuts_at_the_default_of_its_time(program: str, seq: int) -> None:
+    line = "--stage sft --model_name_or_path Qwen/Qwen2.5-7B --finetuning_type lora --template default"
+    assert reading_of(source_of(f"{program} {line}\n", "run.sh")).value_of("seq") == seq

@@ -84,8 +84,17 @@ def take_launcher(reading: Reading) -> None:
         take_machine(reading)
     elif "num_processes" in reading.source:
         reading.take("gpus", "num_processes", whole)
-    elif not _take_srun(reading):
+    elif not _take_srun(reading) and not _take_mpi(reading):
         take_environment(reading)
+
+
+def _take_mpi(reading: Reading) -> bool:
+    """Read the processes that mpirun starts: `-np 8`, `-n 8`. Return whether there are."""
+    key = next((one for one in ("np", "n") if one in reading.source), None)
+    if key is None or not {"mpirun", "mpiexec"} & set(reading.source.command):
+        return False
+    reading.take("gpus", key, whole)
+    return True
 
 
 def _take_srun(reading: Reading) -> bool:

@@ -68,7 +68,8 @@ def _task(reading: Reading) -> None:
 
 def _seq(reading: Reading) -> None:
     reading.take("seq", "cutoff_len", whole)
-    reading.default("seq", 2048, "cutoff_len")
+    usual = 1024 if reading.source.program == "train_bash.py" else 2048  # until May 2024: src/llmtuner/hparams
+    reading.default("seq", usual, "cutoff_len")
     packs = reading.read("packing|neat_packing", flag)
     if packs is not None:
         reading.put("packing", packs, *[k for k in ("packing", "neat_packing") if k in reading.source])

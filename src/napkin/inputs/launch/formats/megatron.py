@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from napkin.inputs.launch.checks import EACH, NODES, check_batch, check_gpus, take_machine
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.megatron import core, model
@@ -38,11 +40,14 @@ def _inmost(source: LaunchFile) -> dict[str, str]:
     return {key: name if last[name := key.rpartition(".")[2]] == key else f"overridden.{key}" for key in keys}
 
 
+PROGRAM = re.compile(r"(?:^|/)pretrain_[^/]*\.py$")
+
+
 def is_this(source: LaunchFile) -> bool:
     """Return whether a file is Megatron-LM's arguments."""
     source = _flat(source)
     flat = source.syntax == "shell"
-    program = any("pretrain_" in one and one.endswith(".py") for one in source.command)
+    program = any(PROGRAM.search(one) for one in source.command)
     sized = source.has_any("tensor_model_parallel_size", "num_layers", "hybrid_layer_pattern") and source.has_any(
         "micro_batch_size", "global_batch_size", "seq_length", "train_iters", "train_samples"
     )

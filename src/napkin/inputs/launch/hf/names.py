@@ -62,7 +62,8 @@ OWN_LENGTH = re.compile(r"(?:^|_)(?:len|length|maxlen)$")
 OWN_TOKENS = re.compile(r"(?:^|_)max_tokens$|(?:^|_)tokens_per_(?:gpu|device|batch)$")
 """A program's own names of the tokens of a batch, of which it takes as many samples as fit."""
 PARTS = re.compile(r"prompt|completion|response|target|answer|query|gen|new|min|eval")
-"""A program's own names of the length of its samples, and words of lengths that are not."""
+PIECES = re.compile(r"(?:^|_)(?:answer|response|completion|target|output)_")
+"""A program's own names of the length of its samples, words of lengths that are not, and those of answers."""
 OWN_BITS = re.compile(r"(?:^|_)(?:quant\w*|load_in\w*)_n?bits?$")
 """A program's own names of the bits of the frozen weights, which do not tell the format."""
 OWN_ADAPTERS = re.compile(r"(?:^|_)(?:q?lora|peft|low_rank)(?:_|$)")
@@ -173,8 +174,9 @@ def _ask_sizes(reading: Reading) -> None:
     if open_to_own and reading.value_of("task") not in GROUPED_TASKS:
         named = [key for key in given if OWN_LENGTH.search(key) or OWN_TOKENS.search(key)]
         own = [key for key in named if not PARTS.search(key) and given[key].isdecimal()]
-        if own:
-            reading.ask("seq", *own)
+        parts = [key for key in named if PIECES.search(key) and given[key].isdecimal()]
+        if own or (parts and length is not None):
+            reading.ask("seq", *(own or parts))
     bits = next((key for key in given if OWN_BITS.search(key) and given[key] in ("4", "8")), None)
     if bits is not None and "quantized" not in reading.inputs:
         reading.ask("quantized", bits)

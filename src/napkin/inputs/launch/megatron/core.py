@@ -309,6 +309,8 @@ def take_precision(reading: Reading, default: str | None = FP32) -> None:
         return
     if bf16 or fp16 or on:
         reading.derive("precision", policy, *keys)
+    elif nameless := next((key for key in reading.source.unread if key.startswith("--")), ""):
+        reading.ask("precision", "bf16", "fp16", why=f"{nameless} may set it")
     else:
         reading.default("precision", policy, "bf16", "fp16")
 

@@ -238,6 +238,9 @@ def _unread(script: Commands) -> dict[str, str]:
     return said
 
 
+NAMELESS = "is an option whose name has no value here"
+
+
 def _of_variables(words: Sequence[str]) -> dict[str, str]:
     """Return the variables without a value here that may hold options: words of their own, behind no option's name."""
     said = {}
@@ -246,6 +249,8 @@ def _of_variables(words: Sequence[str]) -> dict[str, str]:
         behind = marks(before)[0].startswith("-") and "=" not in before
         if unknown and not plain and (_is_array(word) or not behind):
             said[unknown] = "has no value here; options that it holds are not read"
+        elif unknown and plain == "--":
+            said[f"--{unknown}"] = NAMELESS
     return said
 
 
