@@ -388,3 +388,37 @@ def test_phi_3_vision_by_its_published_file() -> None:
         "num_key_value_heads": 32, "vocab_size": 32064,
     }  # fmt: skip
     assert params_of(model_of(fields))[-1].value == 4_146_621_440
+
+
+LAYOUTLMV3: dict[str, Any] = {
+    "architectures": ["LayoutLMv3Model"], "coordinate_size": 8, "hidden_size": 48, "intermediate_size": 60,
+    "max_position_embeddings": 40, "model_type": "layoutlmv3", "num_attention_heads": 4, "num_hidden_layers": 2,
+    "second_input_size": 112, "shape_size": 8, "vocab_size": 99,
+}  # fmt: skip
+
+
+def test_layoutlmv3_by_hand() -> None:
+    h, inner = 48, 60
+    tables = (99 + 40 + 2) * h + 2 * 1024 * 8 + 2 * 1024 * 8 + 2 * h + (32 + 2 * 64) * 4
+    layers = 2 * (4 * (h * h + h) + 2 * h * inner + inner + h + 4 * h)
+    patches = 3 * 16 * 16 * h + h + h + 197 * h + 4 * h
+    assert total(LAYOUTLMV3) == tables + layers + patches
+    assert total(LAYOUTLMV3 | {"visual_embed": False}) == tables + layers
+    far = {"has_relative_attention_bias": False, "has_spatial_attention_bias": False}
+    assert total(LAYOUTLMV3 | far) == tables + layers + patches - (32 + 2 * 64) * 4
+    with pytest.raises(NapkinError, match="coordinate_size"):
+        total(LAYOUTLMV3 | {"coordinate_size": 9})
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "head"),
+    [
+        ("TokenClassification", 9, 48 * 9 + 9),
+        ("TokenClassification", 10, 48 * 48 + 48 + 48 * 10 + 10),  # LayoutLMv3ClassificationHead
+        ("SequenceClassification", 3, 48 * 48 + 48 + 48 * 3 + 3),
+        ("QuestionAnswering", 2, 48 * 48 + 48 + 48 * 2 + 2),
+    ],
+)
+def test_the_heads_of_layoutlmv3_by_hand(kind: str, labels: int, head: int) -> None:
+    named = {"architectures": [f"LayoutLMv3For{kind}"], "num_labels": labels}
+    assert total(LAYOUTLMV3 | named) - total(LAYOUTLMV3) == head

@@ -46,6 +46,7 @@ class Head:
     inner      the linear layer before is an MLP of the layers' width, with a norm (BigBird)
     outputs    if they are not the labels
     pooler     what becomes of the body's
+    from_labels  it has the linear layer before with at least so many labels; with fewer, `path` has one part less
     width      of what it reads, in widths of the stream
     encoder    the class has the encoder of an encoder-decoder alone
     """
@@ -62,6 +63,7 @@ class Head:
     inner: bool = False
     outputs: int = 0
     pooler: str = NONE
+    from_labels: int = 0
     width: int = 1
     encoder: bool = False
 
@@ -107,12 +109,14 @@ HEADS: dict[str, Head] = {
     "token scores": OF_TOKENS,
     "token scores, no bias": like(OF_TOKENS, bias=False),
     "labels": LABELED,
+    "labels, ten by hidden layer": like(LABELED, path="classifier.out_proj", dense="classifier.dense", from_labels=10),
     "labels, idle pooler": like(LABELED, pooler=IDLE),
     "labels of encoder": like(LABELED, encoder=True),
     "labels, normed": like(NORMED, scores=TOKEN, early=False),
     "labels, projected": like(OF_TOKENS, path="score.out_proj"),
     "answer": ANSWER,
     "answer, idle pooler": like(ANSWER, pooler=IDLE),
+    "answer, dense": like(ANSWER, path="qa_outputs.out_proj", dense="qa_outputs.dense"),
     "answer of both streams": like(ANSWER, width=2),
     "begin and end": BEGIN_AND_END,
     "begin and end, idle pooler": like(BEGIN_AND_END, pooler=IDLE),
@@ -142,6 +146,8 @@ def with_class_head(config: Config, text: Config, build: Callable[[Config], Mode
         )
     head = HEADS[kind]
     labels = head.outputs or labels_of(config)
+    if labels < head.from_labels:
+        head = replace(head, dense="", path=head.path.rpartition(".")[0])
     head = replace(
         head,
         early=(text.optional_text(head.early) or LATE) != LATE if isinstance(head.early, str) else head.early,

@@ -11,24 +11,24 @@ from napkin.architectures.masked import EITHER_TOKEN, ENCODER, bert_modules
 from napkin.architectures.record import Architecture, like
 from napkin.inputs.model import Config
 from napkin.operations.base import Operation
-from napkin.operations.embedding import BoxEmbedding, Embedding
-from napkin.operations.implementations import IDS, PADDING
+from napkin.operations.embedding import Embedding
+from napkin.operations.implementations import IDS
 from napkin.operations.learned import Parameters
 from napkin.operations.linear import BlockMatmul, Matmul
 from napkin.operations.model import Model
 from napkin.operations.pointwise import Activation, Add
-from napkin.operations.roles import POSITION, REPLICATED, SEGMENT
+from napkin.operations.roles import REPLICATED, SEGMENT
 from napkin.operations.views import Concat
 from napkin.record import replace
 
 
-def _rebuilt(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
+def rebuilt(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Operation, ...]]) -> Model:
     """Return the model with other embeddings."""
     (stack,) = model.stacks
     return replace(model, stacks=(replace(stack, before=change(stack.before)),))
 
 
-def _added(before: tuple[Operation, ...], tables: Iterable[Embedding]) -> tuple[Operation, ...]:
+def added(before: tuple[Operation, ...], tables: Iterable[Embedding]) -> tuple[Operation, ...]:
     """Return embeddings with more tables, whose rows are added before the norm."""
     at = next(i for i, op in enumerate(before) if op.name == "embedding_norm")
     norm, tables = before[at], tuple(tables)
@@ -45,20 +45,6 @@ def each_layer(model: Model, change: Callable[[tuple[Operation, ...]], tuple[Ope
     return replace(model, stacks=(stack.mapped(lambda one: replace(one, operations=change(one.operations))),))
 
 
-def _layoutlm(config: Config) -> Model:
-    """Return LayoutLM (arXiv:1912.13318): BERT with embeddings of a token's box, its corners and its size."""
-    rows, width = config.integer("max_2d_position_embeddings"), config.integer("hidden_size", default=False)
-    model = Bert(masked_pooler=True, ignored=("max_2d_position_embeddings",))(config)
-    sides = {"left": "x", "upper": "y", "right": "x", "lower": "y"}
-    tables: list[Embedding] = []
-    for name, side in sides.items():
-        first = next((one for one, other in sides.items() if other == side), name)
-        table = "" if first == name else f"{first}_embedding"
-        tables.append(BoxEmbedding(f"{name}_embedding", (), rows, width, role=POSITION, corner=True, table=table))
-    tables += [BoxEmbedding(f"{size}_embedding", (), rows, width, role=POSITION) for size in ("height", "width")]
-    return _rebuilt(model, lambda before: _added(before, tables))
-
-
 def _ernie(config: Config) -> Model:
     """Return ERNIE (arXiv:1904.09223): BERT, with an embedding of a token's task if the config says so (ERNIE 3.0)."""
     rows, width = config.integer("task_type_vocab_size"), config.integer("hidden_size", default=False)
@@ -66,7 +52,7 @@ def _ernie(config: Config) -> Model:
     if not config.flag("use_task_id"):
         return model
     table = Embedding("task_embedding", (), rows, width, role=SEGMENT, made=True)
-    return _rebuilt(model, lambda before: _added(before, [table]))
+    return rebuilt(model, lambda before: added(before, [table]))
 
 
 _OF_ANSWERS = (
@@ -89,7 +75,7 @@ def _tapas(config: Config) -> Model:
     width = config.integer("hidden_size", default=False)
     model = Bert(segments=False, pooler=True, only=(("add_cross_attention", (False,)),), ignored=_OF_ANSWERS)(config)
     tables = [Embedding(f"table_embedding_{i}", (), rows, width, role=SEGMENT) for i, rows in enumerate(sizes)]
-    return _rebuilt(model, lambda before: _added(before, tables))
+    return rebuilt(model, lambda before: added(before, tables))
 
 
 def _roc_bert(config: Config) -> Model:
@@ -107,7 +93,7 @@ def _roc_bert(config: Config) -> Model:
             weight = (("weight", (rows, size)),)
             unused.append(Parameters(f"unused_{what}_embedding", (), weight, REPLICATED, trained=False))
     if not config.flag("concat_input"):
-        return _rebuilt(model, lambda before: (*unused, *_added(before, tables)))
+        return rebuilt(model, lambda before: (*unused, *added(before, tables)))
     total = width + sum(table.width for table in tables)
 
     def joined(before: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -117,7 +103,7 @@ def _roc_bert(config: Config) -> Model:
         rest = [replace(op, reads=tuple("map_inputs" if r == first.name else r for r in op.reads)) for op in rest]
         return (*unused, first, *tables, Concat("inputs_joined", names, total), projected, *rest)
 
-    return _rebuilt(model, joined)
+    return rebuilt(model, joined)
 
 
 def _xlm(config: Config) -> Model:
@@ -142,7 +128,7 @@ def _xlm(config: Config) -> Model:
     if languages == 1 or not config.flag("use_lang_emb"):
         return model
     table = Embedding("language_embedding", (), languages, hidden, role=SEGMENT)
-    return _rebuilt(model, lambda before: _added(before, [table]))
+    return rebuilt(model, lambda before: added(before, [table]))
 
 
 _XLM = Bert(segments=False, pooler=False, plain_head=True, named="WithLMHeadModel", biases=1)
@@ -242,17 +228,6 @@ XMOD = like(
         "adapter_down": "output.adapter_modules.dense1", "adapter_up": "output.adapter_modules.dense2",
     },
 )  # fmt: skip
-LAYOUTLM = like(
-    BERT,
-    "layoutlm",
-    build=_layoutlm,
-    config_class="LayoutLMConfig",
-    defaults={"max_2d_position_embeddings": 1024},
-    implementation=replace(
-        ENCODER, softmax="fp32", segments="each", kernel_mask=PADDING, passes=(PADDING,), buffers=(IDS,)
-    ),
-    modules=bert_modules("layoutlm"),
-)
 ERNIE = like(
     BERT,
     "ernie",
@@ -294,4 +269,4 @@ IBERT = Architecture(
     modules=bert_modules("ibert", head_dense="lm_head.dense", lm_head="lm_head.decoder"),
 )
 
-ARCHITECTURES = (LAYOUTLM, ERNIE, TAPAS, ROC_BERT, IBERT, XLM, FLAUBERT, SQUEEZEBERT, XMOD)
+ARCHITECTURES = (ERNIE, TAPAS, ROC_BERT, IBERT, XLM, FLAUBERT, SQUEEZEBERT, XMOD)
