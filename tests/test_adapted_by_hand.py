@@ -23,6 +23,7 @@ from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
+from napkin.term import constant
 from napkin.timing.clock import Clock, size
 from napkin.timing.layer_clock import LayerClock
 from napkin.timing.step import step
@@ -246,6 +247,13 @@ def test_experts_of_4_bits_return_what_they_make_in_the_format_of_what_they_read
     for way in (own.forward, own.backward):
         (moved,) = (float(one.value) for one in way["casts"] if "returned" in one.name)
         assert moved == 6 * T * K * matrices * (H + EF)
+
+
+@pytest.mark.parametrize(("stored", "wide", "casts"), [("nf4", 1, 1), ("nf4", 0, 0), ("", 1, 0), ("", 0, 0)])
+def test_only_quantized_layers_under_a_wide_stream_cast_what_they_read(stored: str, wide: int, casts: int) -> None:
+    own = LayerClock(Clock(UNIT, StepLayout(sequence=S, micro_batch=B, micro_batches=1, wide_stream=wide)), "dense")
+    own.returned("linear", Learning(0, 1, False, stored), constant("rows", T), constant("width", H))
+    assert [float(one.value) for one in own.forward.get("casts", [])] == [6 * T * H] * casts
 
 
 @pytest.mark.parametrize(("copies", "ep", "local"), [(1, 2, 1), (2, 1, 2), (2, 2, 1), (8, 2, 4)])

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from napkin.autograd.tensors import ACTIVATION, WEIGHT_COPY, Node, Storage, Tensor
-from napkin.footprint import kv_cache, served_weights
+from napkin.footprint import capacity, kv_cache, served_weights
 from napkin.footprint.activations import counted
 from napkin.footprint.allocator import (
     COMMUNICATION,
@@ -33,6 +33,7 @@ from napkin.footprint.sections import chosen_of, delayed_of
 from napkin.footprint.served_weights import StoredWeights, stored
 from napkin.footprint.varied_lengths import VARIED, VARIED_BETWEEN_GRADIENTS, held_by_lengths
 from napkin.operations.implementations import HF
+from napkin.operations.linear import Matmul
 from napkin.record import replace
 from napkin.term import TRUE, leaf
 from napkin.training.frameworks import FRAMEWORKS
@@ -258,6 +259,21 @@ def test_states_of_recurrent_layers_do_not_grow() -> None:
     assert kv_cache.growing(small, 10) == 0
     assert kv_cache.states(small, 10) == kv_cache.read(small, 10) == kv_cache.states(small, 1000) == fixed
     assert kv_cache.cache(small, 10, 3, 4, "fp32").value == 3 * 4 * fixed
+
+
+@pytest.mark.parametrize("dtype", ["nf4", "q4_k_m", "bf16"])
+def test_a_format_takes_bytes_per_parameter(dtype: str) -> None:
+    assert capacity.width(dtype, "width").unit == "byte/param"
+
+
+def test_the_narrower_of_two_latents_is_cached() -> None:
+    """x → 48 → 16 → keys and values of 4 heads of 8: both are narrower than 4 · 16, and all of both comes from 16."""
+    chain = (("wide", "x", 128, 48), ("narrow", "wide", 48, 16), ("k", "narrow", 16, 32), ("v", "narrow", 16, 32))
+    by_name = {name: Matmul(name, (source,), d_in, d_out) for name, source, d_in, d_out in chain}
+    kept: Any = SimpleNamespace(heads=4, head_dim=(8, 8), made_from=("k", "v"))
+    found = kv_cache.latent_of(kept, by_name)
+    assert found is not None
+    assert found.d_out == 16
 
 
 def test_heads_of_a_latent_read_all_of_it() -> None:

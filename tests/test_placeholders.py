@@ -53,6 +53,8 @@ def step_of(
         (DENSE, {"pp": 2}, 1, QKV + OUT + UP + DOWN + HEAD),
         # one for each shape, not for each layer or expert; the first stage has the dense layer and a sparse one
         (MIXED, {}, 0, QKV + OUT + UP + DOWN + HEAD + 3 * 128 * H),
+        # of biases there is none
+        (replace(MIXED, expert_bias=True), {}, 0, QKV + OUT + UP + DOWN + HEAD + 3 * 128 * H),
         # h × h of the output projection and of an MLP that is as wide are one shape where nothing divides them
         (replace(DENSE, gated=False, ffn=H), {}, 0, QKV + OUT + HEAD),
         (replace(DENSE, gated=False, ffn=H), {"tp": 2}, 0, (QKV + OUT + H * H + HEAD) // 2),
