@@ -123,7 +123,7 @@ def _compared(row: RowFields, level: float, inside: bool) -> list[Compared]:
                 reason,
                 judged,
                 suspect,
-                source,
+                source_of(source) or source,
                 evidence=asked.evidence(quantity) if asked is not None and found is not None else "",
             )
         )
