@@ -16,7 +16,9 @@ from napkin.footprint.placeholders import placeholder_bytes
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.stages import stage_of
 from napkin.inputs.load import Document
+from napkin.operations.experts import Experts
 from napkin.operations.implementations import Implementation
+from napkin.operations.model import Layer
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
@@ -53,8 +55,6 @@ def step_of(
         (DENSE, {"pp": 2}, 1, QKV + OUT + UP + DOWN + HEAD),
         # one for each shape, not for each layer or expert; the first stage has the dense layer and a sparse one
         (MIXED, {}, 0, QKV + OUT + UP + DOWN + HEAD + 3 * 128 * H),
-        # of biases there is none
-        (replace(MIXED, expert_bias=True), {}, 0, QKV + OUT + UP + DOWN + HEAD + 3 * 128 * H),
         # h × h of the output projection and of an MLP that is as wide are one shape where nothing divides them
         (replace(DENSE, gated=False, ffn=H), {}, 0, QKV + OUT + HEAD),
         (replace(DENSE, gated=False, ffn=H), {"tp": 2}, 0, (QKV + OUT + H * H + HEAD) // 2),
@@ -63,6 +63,18 @@ def step_of(
 def test_a_placeholder_of_each_shape(shape: PrintedDecoder, layout: dict[str, Any], stage: int, weights: int) -> None:
     step = step_of(shape, **layout)
     assert placeholder_bytes(step, stage_of(step, stage)) == 2 * weights
+
+
+def test_biases_of_experts_have_none() -> None:
+    step = step_of(MIXED)
+
+    def biased(layer: Layer) -> Layer:
+        operations = (replace(op, bias=True) if isinstance(op, Experts) else op for op in layer.operations)
+        return replace(layer, operations=tuple(operations))
+
+    stage = stage_of(step, 0)
+    other = replace(stage, kinds=tuple(biased(layer) for layer in stage.kinds))
+    assert placeholder_bytes(step, other) == placeholder_bytes(step, stage)
 
 
 @pytest.mark.parametrize(
