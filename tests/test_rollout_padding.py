@@ -8,7 +8,7 @@ import math
 import pytest
 
 from napkin.planning.padding import longest_of, run_tokens
-from napkin.planning.rollouts import LengthSpread, RolloutLengths
+from napkin.planning.rollout_lengths import LengthSpread, RolloutLengths
 from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.trainers import find

@@ -18,7 +18,8 @@ from napkin.commands.validate.rollout_rows import rollout_row
 from napkin.evidence import published
 from napkin.evidence.figures.response_lengths import answers_within, kind_of, own_length
 from napkin.evidence.intervals.rollouts import STEP, half_width, page, slower
-from napkin.planning.rollouts import Engine, RolloutLengths, held_by_micro_batch, rollout_of, spread_of, tensors
+from napkin.planning.rollout_lengths import RolloutLengths, held_by_micro_batch, spread_of
+from napkin.planning.rollouts import Engine, rollout_of, tensors
 from napkin.record import replace
 from napkin.term import GIVEN, leaf
 from napkin.timing.rates import Rates

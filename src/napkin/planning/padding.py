@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 
-from napkin.planning.rollouts import LengthSpread, RolloutLengths, gathered, micro_batches, over, packed, scored
+from napkin.planning.rollout_lengths import LengthSpread, RolloutLengths
+from napkin.planning.rollouts import gathered, micro_batches, over, packed, scored
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup

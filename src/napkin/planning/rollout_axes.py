@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from napkin.operations.model import Model
 from napkin.planning.remedy_axes import Axis, Options, halves, machine_axes, trainer_axes
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import Sharing
-from napkin.planning.rollouts import RolloutLengths
 from napkin.record import replace
 from napkin.term import Term
 from napkin.training.setup import Setup

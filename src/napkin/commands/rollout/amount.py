@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
-from napkin.planning.rollouts import RolloutLengths
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.term import TRUE, Term, ceil_divide, constant, divide, leaf, multiply
 from napkin.timing.goodput import Goodput
 

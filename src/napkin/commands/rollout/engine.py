@@ -8,8 +8,9 @@ from napkin.errors import NapkinError
 from napkin.evidence.rates.machines import machine
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import STATES
-from napkin.planning.rollouts import APART, FORMAT, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollouts import APART, FORMAT, Engine, ranks_needed
 from napkin.record import record
 from napkin.timing.generation import eager_launches
 from napkin.training.trainer import Trainer

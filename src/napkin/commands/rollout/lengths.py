@@ -8,7 +8,7 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_trainer
 from napkin.errors import NapkinError
 from napkin.evidence.figures.response_lengths import TokenRange, answers_within, kind_of, prompts_within
-from napkin.planning.rollouts import RolloutLengths
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.record import replace
 from napkin.training.trainer import Trainer
 

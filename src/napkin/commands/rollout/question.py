@@ -22,8 +22,9 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.training import SETUP_DEFAULTS
 from napkin.planning.padding import TrainerPasses
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import STATES, RolloutFit, Sharing, moved_away, spanned, weigh
-from napkin.planning.rollouts import RolloutLengths, gathered, micro_batches, scored
+from napkin.planning.rollouts import gathered, micro_batches, scored
 from napkin.record import record
 from napkin.term import Term
 from napkin.training.setup import Setup

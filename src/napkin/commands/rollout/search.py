@@ -13,8 +13,9 @@ from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
 from napkin.planning.padding import as_run
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, micro_batches, ranks_needed, scored
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, micro_batches, ranks_needed, scored
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term

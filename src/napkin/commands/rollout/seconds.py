@@ -10,7 +10,8 @@ from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.serving.generation import UNKNOWN, rates_on
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import ELEMENT, Engine, RolloutLengths, rollout_of, tensors
+from napkin.planning.rollout_lengths import RolloutLengths
+from napkin.planning.rollouts import ELEMENT, Engine, rollout_of, tensors
 from napkin.record import record, replace
 from napkin.term import TRUE, Term, add, constant, leaf, multiply
 from napkin.timing.rollout import (

@@ -10,7 +10,7 @@ from napkin.evidence.figures.response_lengths import answers_within, kind_of, pr
 from napkin.evidence.finetuning.models import model_of
 from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
-from napkin.planning.rollouts import RolloutLengths
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.timing.rollout import LENT
 
 USUAL = {"dapo": (512, 16, 32), "dapo verl": (512, 12, 32)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.planning.rollouts import Engine, RolloutLengths
+from napkin.planning.rollout_lengths import RolloutLengths
+from napkin.planning.rollouts import Engine
 from napkin.record import record
 from napkin.training.setup import Setup
 from napkin.training.trainer import Trainer

@@ -26,8 +26,9 @@ from napkin.evidence.rows.row import RowFields, WrongRow
 from napkin.evidence.serving.words import engine_of
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import RolloutFit, moved_away
-from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, RolloutLengths, ranks_needed
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, ranks_needed
 from napkin.planning.step_memory import terms_of
 from napkin.planning.verdicts import NOT, evaluate
 from napkin.record import record, replace

@@ -20,7 +20,7 @@ from napkin.inputs.presets import is_preset
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.planning.padding import TrainerPasses
-from napkin.planning.rollouts import RolloutLengths
+from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.record import replace
 from napkin.training.framework import Framework
 from napkin.training.layout import Layout
