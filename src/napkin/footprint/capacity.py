@@ -36,7 +36,7 @@ def state_widths(policy: Precision, optimizer: Optimizer) -> dict[str, Term]:
 
 
 def bytes_per_param(policy: Precision, optimizer: Optimizer) -> Term:
-    """Return the sum of `state_widths`."""
+    """Return the bytes of training state per parameter: the sum of `state_widths`."""
     return add("bytes_per_param", *state_widths(policy, optimizer).values())
 
 

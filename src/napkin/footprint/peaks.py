@@ -232,7 +232,7 @@ class StageLayers:
         return total((needs, section.waits))
 
     def burst(self, variant: int) -> Number:
-        """Return the peak of a layer's forward pass beyond what it saves."""
+        """Return the bytes of the peak of a layer's forward pass beyond what it saves."""
         one, section = self.order.variants[variant], self.sections[variant]
         if one.no_grad:
             peak = section.dropped

@@ -65,12 +65,12 @@ class StepClock:
 
     @property
     def seconds(self) -> float | None:
-        """The mean of the steps in the window; None while warming up."""
+        """Mean seconds of the steps in the window; None while warming up."""
         return sum(seconds for seconds, _ in self.timed) / len(self.timed) if self.timed else None
 
     @property
     def tokens_per_step(self) -> float | None:
-        """The mean of the steps in the window."""
+        """Mean tokens of the steps in the window; None while warming up."""
         return sum(tokens for _, tokens in self.timed) / len(self.timed) if self.timed else None
 
     @property

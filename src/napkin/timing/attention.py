@@ -105,7 +105,7 @@ def pass_time(clock: Clock, op: AttentionCost, name: str) -> Term:
 
 
 def eager_time(clock: Clock, op: AttentionCost, name: str) -> tuple[Term, Term]:
-    """Return the time of eager attention: two batched GEMMs over the full square, and the memory traffic of the
+    """Return the seconds of eager attention: two batched GEMMs over the full square, and the memory traffic of the
     scores."""
     rates = clock.rates
     square = pairs_of(clock, op, f"{name}/square_pairs", False)

@@ -304,7 +304,7 @@ def _bytes_between_copies(clock: Clock, shards: Shards) -> Term:
 
 
 def data_time(clock: Clock, replicated: Term, sharded: Term) -> Term:
-    """Return the exposed time of data-parallel communication."""
+    """Return the exposed seconds of data-parallel communication."""
     stage = term.leaf("sharded", where(clock.layout.zero == 3, 1, 0), "1", term.GIVEN, "1 under ZeRO-3")
     return term.choose("step/communication/data", stage, sharded, replicated)
 

@@ -40,12 +40,12 @@ def mtbf_of(gpu_mtbf: Term, gpus: Term) -> Term:
 
 
 def young(write: Term, mtbf: Term) -> Term:
-    """Return Young's interval between checkpoints, √(2·w·M)."""
+    """Return Young's interval between checkpoints in seconds, √(2·w·M)."""
     return square_root("checkpoint/interval", multiply("twice_write_mtbf", constant("2", 2), write, mtbf), source=YOUNG)
 
 
 def daly(write: Term, mtbf: Term, first: Term) -> Term:
-    """Return Daly's interval between checkpoints; `first` is Young's."""
+    """Return Daly's interval between checkpoints in seconds; `first` is Young's."""
     ratio = divide("write_over_twice_mtbf", write, multiply("twice_mtbf", constant("2", 2), mtbf))
     third = divide("second_order", square_root("root_ratio", ratio), constant("3", 3))
     series = add("correction", constant("1", 1), third, divide("third_order", ratio, constant("9", 9)))
@@ -124,7 +124,7 @@ class Interruptions:
         return self.every if self.every is not None else young(self.write.seconds(gpus), self.mtbf(gpus))
 
     def mtbf(self, gpus: Term) -> Term:
-        """Return the job's mean time between interruptions."""
+        """Return the job's mean seconds between interruptions."""
         return mtbf_of(self.gpu_mtbf, gpus)
 
     def available(self, gpus: Term) -> Term:
@@ -138,7 +138,7 @@ class Interruptions:
         return make("useful_share", "goodput/available", parts, source="Daly 2006, section 3")
 
     def share(self, gpus: Term) -> Term:
-        """Return the goodput."""
+        """Return the goodput: the share of calendar time that trains."""
         return multiply("goodput", self.available(gpus), self.rest)
 
     def spread(self, gpus: Term) -> float:

@@ -105,8 +105,8 @@ def stages_of(clock: Clock, layers: Layers) -> Stages:
 
 
 def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
-    """Return the bubble: p−1 slots of a mean stage, divided by the v chunks of each stage (Narayanan et al. 2021,
-    section 2.2)."""
+    """Return the seconds of the bubble: p−1 slots of a mean stage, divided by the v chunks of each stage (Narayanan et
+    al. 2021, section 2.2)."""
     pp = clock.groups.stages.ranks
     others = term.subtract("bubble/stages", pp, ONE)
     slots = term.divide("bubble/slots", others, size("vp", clock.layout.vp))

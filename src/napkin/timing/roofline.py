@@ -58,7 +58,7 @@ def product_terms(product: Gemm, width: Term, out: Term) -> tuple[Term, Term]:
 
 
 def ridge(name: str, peak: Term, bandwidth: Term) -> Term:
-    """Return R, the arithmetic intensity at which compute and memory time are equal."""
+    """Return R in FLOP/byte, the arithmetic intensity at which compute and memory time are equal."""
     return divide(name, peak, bandwidth, source="arithmetic intensity where both bind")
 
 

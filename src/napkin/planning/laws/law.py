@@ -134,7 +134,7 @@ class Frontier:
     exponent: float
 
     def params(self, compute: Term) -> Term:
-        """Return the optimal N."""
+        """Return the optimal N, in parameters."""
         share = divide("law/C/C0", compute, leaf("law/C0", self.at, "FLOP", SEEN))
         grown = power("law/(C/C0)^a", share, leaf("law/a", self.exponent, "1", SEEN))
         if self.of == "params":
