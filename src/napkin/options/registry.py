@@ -66,7 +66,7 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     schedule distributed-optimizer dp-shard stage-layers first-stage-layers last-stage-layers embedding-as-layer
     loss-as-layer chunk-layers max-global-batch max-tp max-pp max-cp max-ep max-vp max-zero max-micro-batch
     optimizer-form momentum attention loss compile async-tp async-dp async-ep dispatcher graphs factor ema freeze
-    freeze-head
+    freeze-head offload
     freeze-layers lora-targets quantized
     modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
     max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp rollout-eager rollout-offload
