@@ -188,3 +188,37 @@ def test_auto_in_a_linked_file_leaves_a_script_s_default(tmp_path: Path) -> None
         "--max_seq_length 2048 --bf16 True --deepspeed ds.json\n"
     )
     assert read_launch(str(path)).value_of("micro-batch") == 4
+
+
+@pytest.mark.parametrize(
+    ("stated", "option", "value"),
+    [
+        ("--accumulate_grad_batches 4", "grad-accum", 4),
+        ("--gradient_acc_steps 4", "grad-accum", 4),
+        ("--max_epochs 5", "epochs", 5),
+        ("--max_train_steps 500", "steps", 500),
+        ("--tp_size 2", "tp", 2),
+        ("--sp_size 2", "cp", 2),
+        ("--precision bf16", "precision", None),
+        ("--use_bf16 True", "precision", None),
+        ("--fsdp2 True", "zero", None),
+        ("--strategy deepspeed_stage_3", "zero", None),
+        ("--quantize 4bit", "quantized", None),
+        ("--num_layers_unfrozen 2", "freeze-layers", None),
+        ("--train_lm_head_only True", "freeze-layers", None),
+    ],
+)
+def test_settings_under_names_of_its_own_win_over_defaults(stated: str, option: str, value: object) -> None:
+    """A name that can mean one thing is assumed to; one that tells no amount leaves the option open."""
+    line = "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2 "
+    found = reading_of(source_of(f"{line}{stated}\n", "run.sh")).inputs[option]
+    assert (found.value, found.origin) == (value, "assumed" if value else "from file")
+
+
+@pytest.mark.parametrize("stated", ["--warmup_steps 5", "--save_steps 5", "--fp16 False", "--freeze_vision_tower True"])
+def test_settings_of_other_things_change_nothing(stated: str) -> None:
+    line = "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2 "
+    plain, other = (reading_of(source_of(f"{line}{more}\n", "run.sh")) for more in ("", stated))
+    assert {name: one.value for name, one in other.inputs.items()} == {
+        name: one.value for name, one in plain.inputs.items()
+    }

@@ -6,6 +6,7 @@ import re
 
 from napkin.inputs.launch.hf.adapter import RANKS, SWITCHES
 from napkin.inputs.launch.hf.blocks import flattened
+from napkin.inputs.launch.hf.own_settings import read_own_settings
 from napkin.inputs.launch.hf.trl import GROUPED
 from napkin.inputs.launch.own_names import ask_switched
 from napkin.inputs.launch.program_defaults import with_defaults
@@ -132,6 +133,7 @@ def ask_own(reading: Reading) -> None:
     _ask_sizes(reading)
     _ask_adapter(reading)
     ask_switched(reading)
+    read_own_settings(reading)
     for option, names, how in (("gpus", OWN_GPUS, whole), ("zero", OWN_STAGES, natural)):
         key = next((one for one in names if one in reading.source.values), None)
         if key is not None and option not in reading.inputs:
