@@ -21,7 +21,7 @@ from napkin.operations.model import Model
 DATA = Path(__file__).parent / "data"
 SEEN = json.loads((DATA / "class_ties.json").read_text(encoding="utf-8"))
 SAVED: dict[str, Any] = dict(json.loads((DATA / "default_configs.json").read_text(encoding="utf-8"))["rows"])
-INCOMPLETE = {"cohere_compass", "deepseek_ocr2", "diffusion_gemma", "qwen4_exp"}
+INCOMPLETE = {"aya_vision", "cohere_compass", "deepseek_ocr2", "diffusion_gemma", "qwen4_exp"}
 """Types whose default configuration no model can be built of."""
 TEXT = {"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}
 TEXT |= {"num_attention_heads": 4, "num_key_value_heads": 2}

@@ -252,16 +252,8 @@ def text_model(config: Config) -> Config:
         raise config.refuse("model_type", f"{name} runs its own code, which napkin does not know")
     if wrapper is not None and wrapper.refused:
         raise config.refuse("model_type", f"{name} {wrapper.refused}")
-    field, kind = wrapper.within if wrapper is not None else ("", "")
-    if field and config.has(field):
-        config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
-        config.ignore("architectures", *wrapper.ignored if wrapper is not None else ())
-        config.ignore(*(other for other in config.fields if _other_modality(other)))
-        held = config.nested(field, kind)
-        config.ignore(*(f for f, value in config.fields.items() if f in held.fields and held.fields[f] == value))
-        if held.model_type in MODULES:
-            config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
-        return text_model(held)
+    if wrapper is not None and wrapper.within[0] and config.has(wrapper.within[0]):
+        return text_model(_held_within(config, wrapper))
     config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
     blocks = (field for field, value in config.fields.items() if field.endswith("_config") and isinstance(value, dict))
     config.ignore(*(field for field in blocks if field not in ("text_config", _PREDICTION)), "architectures")
@@ -273,6 +265,24 @@ def text_model(config: Config) -> Config:
         config.defaults, config.aliases = class_facts(config.model_type)
         settle_tie(config, config, kind)
         return config
+    return _text_block(config, wrapper)
+
+
+def _held_within(config: Config, wrapper: Wrapper) -> Config:
+    """Return the block of the model of images and text that a model of more senses holds."""
+    config.ignore(*(other for other in config.fields if other.endswith("_config") or "talker" in other))
+    config.ignore("architectures", *wrapper.ignored)
+    config.ignore(*(other for other in config.fields if _other_modality(other)))
+    held = config.nested(*wrapper.within)
+    _ignore_repeated(config, held)
+    if held.model_type in MODULES:
+        name = printable(config.model_type, 40)
+        config.notes.append(f"{ALONE} {name} is counted, vision and other modalities are not")
+    return held
+
+
+def _text_block(config: Config, wrapper: Wrapper | None) -> Config:
+    """Return the text_config of a multimodal config, with what the outer level says about it."""
     if config.raw(_PREDICTION, required=False) is not None:
         config.notes.append("multi-token prediction layers of the checkpoint not counted")
     former = wrapper.former if wrapper is not None else ""
@@ -285,8 +295,13 @@ def text_model(config: Config) -> Config:
     if wrapper is not None and wrapper.sees and isinstance(vision, dict) and "hidden_size" in vision:
         text.restate(wrapper.sees, vision["hidden_size"])
     settle_tie(config, text, config.model_type)
-    config.ignore(*(f for f, value in config.fields.items() if f in text.fields and text.fields[f] == value))
+    _ignore_repeated(config, text)
     return text
+
+
+def _ignore_repeated(config: Config, block: Config) -> None:
+    """Take fields of the outer level that repeat the block's values as read."""
+    config.ignore(*(f for f, value in config.fields.items() if f in block.fields and block.fields[f] == value))
 
 
 def _other_modality(field: str) -> bool:
