@@ -172,7 +172,7 @@ def test_what_the_holding_class_does_otherwise_is_its_own() -> None:
 @pytest.mark.parametrize("holder", ["idefics2", "video_llava", "lighton_ocr", "janus", "ovis2", "exaone4_5"])
 def test_a_holder_says_what_its_language_model_is(holder: str) -> None:
     text = {k: v for k, v in SMALL.items() if k not in EXPERTS} | {"tie_word_embeddings": False}
-    fields = {"text_config": text, "vision_config": {"hidden_size": 9}, "tie_word_embeddings": False}
+    fields = {"text_config": text, "vision_config": {"hidden_size": 48}, "tie_word_embeddings": False}
     held = model_of({"model_type": holder, **fields})
     assert held.family == WRAPPERS[holder]
     assert (
