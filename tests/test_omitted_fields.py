@@ -8,7 +8,7 @@ import pytest
 
 from napkin.counting.params import params
 from napkin.counting.vision import params_of
-from napkin.errors import NapkinError
+from napkin.errors import USAGE, NapkinError
 from napkin.operations.queries import heard_operations
 from tests.conftest import model_of
 
@@ -230,9 +230,9 @@ def test_a_decoder_s_vocabulary_next_to_shared_embeddings_is_refused_where_they_
     model_of({**apart, "tie_word_embeddings": True})
 
 
-def test_a_projector_that_does_not_fit_its_tower_is_not_counted() -> None:
+def test_a_projector_that_does_not_fit_its_tower_is_an_error() -> None:
     kimi = {"model_type": "kimi_k25", "text_config": DEEPSEEK, "vision_config": TOWER}
     assert model_of({**kimi, "projection_hidden_size": 48}).vision is not None
-    other = model_of({**kimi, "projection_hidden_size": 96})
-    assert other.vision is None
-    assert any("projection_hidden_size" in note for note in other.notes)
+    with pytest.raises(NapkinError, match="projection_hidden_size: is 96, and the tower's results have 48") as raised:
+        model_of({**kimi, "projection_hidden_size": 96})
+    assert raised.value.status == USAGE
