@@ -364,7 +364,11 @@ torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --n
 
 def test_processes_of_mpirun_are_gpus() -> None:
     sizes = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 4 --seq-length 64"
-    for launcher, gpus in (("mpirun -np 8 python", 8), ("mpiexec -n 4 python", 4), ("python", None)):
+    for launcher, gpus in (
+        ("mpirun -np 8 python", 8),
+        ("msrun --worker_num 4 --local_worker_num 4", 4),
+        ("python", None),
+    ):
         assert reading_of(source_of(f"{launcher} pretrain_gpt.py {sizes}\n", "run.sh")).value_of("gpus") == gpus
 
 

@@ -89,9 +89,10 @@ def take_launcher(reading: Reading) -> None:
 
 
 def _take_mpi(reading: Reading) -> bool:
-    """Read the processes that mpirun starts: `-np 8`, `-n 8`. Return whether there are."""
-    key = next((one for one in ("np", "n") if one in reading.source), None)
-    if key is None or not {"mpirun", "mpiexec"} & set(reading.source.command):
+    """Read the processes of mpirun, `-np 8`, or of MindSpore's msrun: `--worker_num 8`. Return whether there are."""
+    launchers = {"np": ("mpirun", "mpiexec"), "n": ("mpirun", "mpiexec"), "worker_num": ("msrun",)}
+    key = next((one for one in launchers if one in reading.source), None)
+    if key is None or not set(launchers[key]) & set(reading.source.command):
         return False
     reading.take("gpus", key, whole)
     return True
