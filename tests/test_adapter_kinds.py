@@ -164,8 +164,8 @@ def test_a_prefix_lengthens_keys_and_values_of_each_layer() -> None:
     [
         ("--adapter prompt", "needs --virtual-tokens"),
         ("--adapter prompt --virtual-tokens 20 --lora-rank 8", "--adapter prompt has none"),
-        ("--adapter prompt --virtual-tokens 20 --lora-targets q_proj", "is on no layer's weights"),
-        ("--adapter prompt --virtual-tokens 64", "they are tokens of --seq 64"),
+        ("--adapter prompt --virtual-tokens 20 --lora-targets q_proj", "adapts no layer's weights"),
+        ("--adapter prompt --virtual-tokens 64", "--seq 64 includes them"),
         ("--lora-rank 8 --virtual-tokens 20", "--adapter lora has none"),
     ],
 )

@@ -339,7 +339,7 @@ def test_a_budget_buys_gpu_hours(napkin: Napkin) -> None:
         ("optimal --compute 1e22 --params 1B --tokens 1T", 2, "a contradiction"),
         ("optimal --compute 1e22 --served-tokens 1T --unique-tokens 1T", 2, "cannot be combined"),
         ("optimal --compute 1e22 --gpus 64", 2, "no accelerator is named"),
-        ("optimal --compute 1e22 --experts 8", 2, "knows no experts"),
+        ("optimal --compute 1e22 --experts 8", 2, "does not depend on experts"),
         ("optimal --compute 1e22 --law kraj --experts 8", 2, "fitted to 1, 16, 64"),
         ("optimal --compute 1e22 --law kraj --experts 1 --granularity 8", 2, "a dense model has no experts"),
         ("optimal --params 1B --tokens 20B --law kraj", 2, "--granularity is missing"),
