@@ -19,7 +19,7 @@ def test_what_is_not_timed_is_refused_with_the_command_that_answers(line: str) -
     found = run_line(f"{line} --ema")
     assert found.status == 3
     assert not found.out
-    assert "--ema: the time of a step with it is not modeled" in found.err
+    assert "--ema: the time of a step with this ema is not modeled" in found.err
     assert "napkin memory" in found.err
 
 
