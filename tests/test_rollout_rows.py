@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from napkin._tables.rollout_errors import SEEN
+from napkin.evidence.intervals.rollouts import page as title_of
 from napkin.evidence.intervals.rollouts import slower
 from tests.conftest import run_line
 
@@ -439,3 +441,12 @@ def test_degrees_of_a_trainer_are_the_first_on_which_its_step_fits(tmp_path: pat
         for layout in (GRPO.replace("tp: 1, ", ""), GRPO.replace("tp: 1", "tp: 8"))
     ]
     assert found[0] == found[1]
+
+
+def test_the_page_on_fine_tuning_says_what_the_interval_rests_on() -> None:
+    page = " ".join(
+        pathlib.Path(__file__).parents[1].joinpath("docs/fine-tuning.md").read_text(encoding="utf-8").split()
+    )
+    assert f"The factor, {float(slower().value):.1f}," in page
+    sources = len({title_of(source) for _, source, _, _ in SEEN})
+    assert f"that of {len(SEEN)} published steps and phases of {sources} sources" in page

@@ -457,7 +457,7 @@ UNNAMED: tuple[tuple[str, str, bool, float, float], ...] = (
     ('litgpt-stablelmalpha-lora-none-mb4-g2', 'litgpt', False, 0.013, 0.0),
     ('litgpt-llama27-lora-none-mb1-g2', 'litgpt', False, -0.44868, 0.38014),
     ('litgpt-llama27-lora-none-mb2-g2', 'litgpt', False, -0.10825, 0.01208),
-    ('litgpt-llama27-lora-none-mb4-g2', 'litgpt', False, -0.25194, 0.0),
+    ('litgpt-llama27-lora-none-mb4-g2', 'litgpt', False, 0.31813, 0.0),
     ('nanotron-1.34b-n64-mem', 'nanotron', False, 0.27144, 0.0),
     ('nanotron-8.86b-n64-mem', 'nanotron', False, -0.15763, 0.0),
     ('nanotron-1.34b-n32-mem', 'nanotron', False, -0.09144, 0.0),
