@@ -25,7 +25,7 @@ READS = ("q", "k", "v")
 
 def timed(core: AttentionCost, length: int, memory: int, exact: bool) -> float:
     """Return the pairs from which the time of a step is computed."""
-    clock: Any = SimpleNamespace(layout=SimpleNamespace(sequence=length, keys=memory))
+    clock: Any = SimpleNamespace(layout=SimpleNamespace(uneven=1, sequence=length, keys=memory))
     value: float = pairs_of(clock, core, "core", exact).value
     return value
 

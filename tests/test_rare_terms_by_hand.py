@@ -253,7 +253,7 @@ def test_what_a_layout_and_an_engine_do_not_state_is_nothing() -> None:
     """One rank of each kind, one chunk, 16 bits; all else is off."""
     plan = StepLayout(LENGTH, B, 1)
     ones = {"tp", "pp", "vp", "cp", "ep", "dp", "etp", "flash", "idle", "casts", "tower_tokens", "image_tokens"}
-    ones |= {"expert_load", "gathers_again", "lanes"}
+    ones |= {"expert_load", "gathers_again", "lanes", "uneven"}
     sizes = {"gradient_bytes": 4, "gathered_bytes": 2, "frozen_bytes": 2, "optimizer_bytes": 30}
     stated = {"sequence": LENGTH, "micro_batch": B, "micro_batches": 1, "works": None, "parts_recomputed": ()}
     for name in fields(StepLayout):

@@ -62,11 +62,20 @@ def test_a_smaller_engine_is_suggested_only_down_to_what_holds_a_response() -> N
     """Of 79.2 GiB: a fifth over one rank has no room for 15 GiB of weights and 1 GiB of logits, over two it has room
     for both and a response; a tenth over one rank has none for the weights. An engine awake takes its share from the
     update too."""
-    line = f"memory {HERE} --trainer trl --zero 3 --micro-batch 2 --rollout colocated:0.3"
+    line = f"memory {HERE} --trainer trl --zero 3 --micro-batch 4 --rollout colocated:0.3"
     assert next(row["change"] for row in asked(line)["suggestions"]) == "--rollout colocated:0.2 --rollout-tp 2"
     fixed = [row["change"] for row in asked(f"{line} --rollout-tp 1")["suggestions"]]
     assert fixed
     assert not any("colocated:0.1" in change or "colocated:0.2" in change for change in fixed)
+
+
+def test_more_gpus_are_offered_next_to_a_smaller_engine_that_serves_too() -> None:
+    """The step that does not fit has 256 samples, which 256 GPUs cannot take two at a time: eight can."""
+    job = "qwen2.5-7b --task grpo --gpus 4 --hardware a100 --zero 3 --trainer trl --micro-batch 2"
+    lengths = "--prompt-tokens 200 --response-tokens 1000 --max-response-tokens 4096 --samples-per-prompt 8"
+    changes = [row["change"] for row in asked(f"memory {job} {lengths} --global-batch 32")["suggestions"]]
+    assert "--gpus 8" in changes
+    assert any("--rollout colocated" in change for change in changes)
 
 
 def test_more_gpus_leave_an_engine_of_its_own_as_it_is() -> None:

@@ -341,9 +341,11 @@ def test_a_moment_is_the_sum_of_its_buckets() -> None:
 
 def test_the_larger_of_two_moments() -> None:
     second = replace(FIRST, name="second", inputs=600001)
-    assert larger(FIRST, second) is larger(second, FIRST) is second
-    assert larger(FIRST, second, 0) is FIRST
-    assert larger(FIRST, FIRST) is FIRST
+    assert larger(FIRST, second) == larger(second, FIRST) == second
+    assert larger(FIRST, second, 0) == larger(FIRST, FIRST) == FIRST
+    short = replace(second, inputs=0, brief=7)  # fewer bytes, of which more are short-lived
+    assert larger(FIRST, short) == larger(short, FIRST) == replace(FIRST, brief=7)
+    assert larger(FIRST, short, 0) == FIRST
 
 
 def test_what_waits_while_one_micro_batch_runs() -> None:

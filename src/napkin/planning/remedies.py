@@ -104,9 +104,12 @@ class RemedySearch:
 
     def strongest(self, names: Sequence[str]) -> Choice:
         """Return the combination with every one of these axes at its last level, but offloading no more than the host
-        has room for, with a sequence that the ranks can divide, a ZeRO stage with which the software has the ranks, and
-        no larger degrees than there are GPUs."""
+        has room for, with a batch and a sequence that the ranks can divide, a ZeRO stage with which the software has
+        the ranks, and no larger degrees than there are GPUs."""
         choice = tuple(len(axis.levels) if axis.name in names else 0 for axis in self.axes)
+        if self._implied(choice) is None:
+            fewer = self._weaker(choice, "gpus", None)
+            choice = choice if self.evaluated(fewer) is None else fewer
         divided = self._weaker(choice, "seq", None)
         degrees = any(level and axis.name in DIVIDING for axis, level in zip(self.axes, choice, strict=True))
         if degrees and not self._implied(divided) and self.evaluated(divided) is None:
@@ -249,15 +252,17 @@ def with_more_gpus(search: RemedySearch) -> Remedy | None:
     everything = [axis.name for axis in search.axes]
     if "gpus" not in everything:
         return None
-    sparing = (*(name for name in RELAXED if name not in ("gpus", "zero")), "gpus", "zero")
-    return _with_more(search, everything, RELAXED) or _with_more(search, everything, sparing)
-
-
-def _with_more(search: RemedySearch, everything: Sequence[str], order: Sequence[str]) -> Remedy | None:
-    """Return the combination with the fewest more GPUs that makes the step fit, its axes relaxed in this order."""
-    at = everything.index("gpus")
     divided = [(*TRAINER, *degrees, "gpus") for degrees in DEGREES if set(degrees) <= set(everything)]
-    for groups in ([(*TRAINER, "gpus")], divided, [everything]):
+    groups = ([(*TRAINER, "gpus")], divided, [everything])
+    sparing = (*(name for name in RELAXED if name not in ("gpus", "zero")), "gpus", "zero")
+    return _with_more(search, groups, RELAXED) or _with_more(search, ([("zero", "gpus")], *groups), sparing)
+
+
+def _with_more(search: RemedySearch, several: Sequence[Sequence[Sequence[str]]], order: Sequence[str]) -> Remedy | None:
+    """Return the combination with the fewest more GPUs that makes the step fit, of the first of several lists of groups
+    of axes in which there is one, relaxed in this order."""
+    at = [axis.name for axis in search.axes].index("gpus")
+    for groups in several:
         strongest = [search.strongest(group) for group in groups]
         found = [search.relaxed(choice, order) for choice in strongest if search.fits(choice)]
         if any(_only_shards(search, choice) for choice in found):
