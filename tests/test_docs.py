@@ -9,7 +9,7 @@ import runpy
 
 import pytest
 
-from tests.conftest import ROOT, Napkin
+from tests.conftest import ROOT, Napkin, run_line
 
 DOCS = runpy.run_path(os.path.join(ROOT, "tools", "docs.py"))
 
@@ -100,6 +100,18 @@ def test_commands_of_other_programs_are_left_alone() -> None:
 def test_the_picture_of_a_terminal_is_what_napkin_writes_to_one() -> None:
     terminal = runpy.run_path(os.path.join(ROOT, "tools", "terminal.py"))
     assert terminal["drawn"]() == read(str(terminal["PICTURE"])), "python tools/terminal.py draws it anew"
+
+
+def test_the_plots_of_the_readme_show_what_their_commands_answer() -> None:
+    """The labels of the step's bars, and of the schedule's whole step; matplotlib's versions draw them differently."""
+    plots = runpy.run_path(os.path.join(ROOT, "tools", "plots.py"))
+    values = run_line(f"{plots['PLOTS']['step.svg']} --json").values
+    picture = read(str(plots["IMAGES"] / "step.svg"))
+    for part in ("compute", "memory_bound", "communication", "bubble", "overhead"):
+        seconds = values[f"step/{part}"]
+        assert f">{seconds:.3g}  {seconds / values['step/time']:.0%}<" in picture, part
+    assert f">{values['step/time']:.3g}<" in picture
+    assert set(plots["PLOTS"]) == {"step.svg", "scaling.svg"}
 
 
 def linked(path: str) -> list[tuple[str, str]]:

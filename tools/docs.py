@@ -30,6 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 
 from numbers_moved import moved  # noqa: E402
+from plots import update as update_plots  # noqa: E402
 from terminal import update as update_picture  # noqa: E402
 
 FENCE = "```"
@@ -202,8 +203,12 @@ def parsed(argv: list[str]) -> argparse.Namespace:
 def run_all(argv: list[str]) -> int:
     asked = parsed(argv)
     status = update([os.path.abspath(path) for path in asked.pages] or pages(), asked.accept)
-    if not asked.pages and update_picture():
+    if asked.pages:
+        return status
+    if update_picture():
         print("docs/images/terminal.svg: written")
+    for name in update_plots():
+        print(f"docs/images/{name}: written")
     return status
 
 
