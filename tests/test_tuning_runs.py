@@ -7,8 +7,8 @@ import runpy
 
 import pytest
 
+from napkin.evidence.intervals.steps import NORMAL_90
 from napkin.evidence.predictions import tuning_runs
-from napkin.evidence.rates.constants import NORMAL_90
 from tests.conftest import ROOT, Napkin, run_line
 
 THREE = (

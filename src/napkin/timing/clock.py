@@ -54,11 +54,6 @@ class Clock:
             term.leaf("link/bandwidth", rates.link, "byte/s", term.TRUE, "datasheet, one way"),
             self.rate("link/share", rates.bus),
         )
-        self.host_link = term.multiply(
-            "host_link/rate",
-            term.leaf("host_link/bandwidth", rates.host_link, "byte/s", term.TRUE, "datasheet, one way"),
-            self.rate("host_link/share", rates.pinned, source="copies of pinned memory"),
-        )
         self.network = term.multiply(
             "network/rate",
             term.leaf("network/bandwidth", rates.network, "byte/s", term.TRUE, "datasheet, one network card"),

@@ -55,7 +55,12 @@ def _always(clock: Clock) -> Term:
 
 def _shown(clock: Clock, name: str, moved: Term, compute: Term) -> Term:
     """Return the seconds in which bytes are still moved when the compute of a pass has ended."""
-    taken = term.divide(f"{name}/transfer", moved, clock.host_link)
+    link = term.multiply(
+        "host_link/rate",
+        term.leaf("host_link/bandwidth", clock.rates.host_link, "byte/s", term.TRUE, "datasheet, one way"),
+        clock.rate("host_link/share", clock.rates.pinned, source="copies of pinned memory"),
+    )
+    taken = term.divide(f"{name}/transfer", moved, link)
     return term.largest(f"{name}/shown", term.subtract(f"{name}/left", taken, compute), zero(f"{name}/none"))
 
 

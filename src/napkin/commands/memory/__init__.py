@@ -94,8 +94,9 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
     if capacity is not None and question.must_fit:
         answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
-    answer.notes += notes_of(question.model, question.setup, found)
-    if capacity is not None and loaded_by_each(question.model, question.setup) > capacity.value:
+    loaded = loaded_by_each(question.model, question.setup)
+    answer.notes += notes_of(question.model, question.setup, found, loaded)
+    if capacity is not None and loaded > capacity.value:
         answer.assumed.append("one process loads the weights for all")
     if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
         from napkin.commands.memory.remedies import suggest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES
 from napkin.footprint import buckets
-from napkin.footprint.loading import loaded_by_each
 from napkin.inputs.class_facts import measured_version, traced_steps
 from napkin.operations.implementations import FLASH, ONE, PLAIN, TORCH, TRANSFORMERS, Implementation
 from napkin.operations.model import Model
@@ -22,12 +21,13 @@ def source_of(model: Model, implementation: Implementation) -> str:
     return f"{implementation.name}, autograd of torch {TORCH}"
 
 
-def notes_of(model: Model, setup: Setup, found: Fit) -> list[str]:
-    """Return all remarks on the memory of a step."""
+def notes_of(model: Model, setup: Setup, found: Fit, loaded: int) -> list[str]:
+    """Return all remarks on the memory of a step. loaded: bytes of quantized weights on each GPU before they are
+    divided."""
     return [
         *_notes_on_images(model, setup),
         *_notes_on_peak(setup, found),
-        *_notes_on_loading(model, setup),
+        *_notes_on_loading(loaded),
         *_notes_on_evidence(model, setup),
         *_notes_on_kernels(model, setup),
     ]
@@ -64,9 +64,8 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     return notes
 
 
-def _notes_on_loading(model: Model, setup: Setup) -> list[str]:
+def _notes_on_loading(loaded: int) -> list[str]:
     """Say what each GPU holds before quantized weights are divided."""
-    loaded = loaded_by_each(model, setup)
     if not loaded:
         return []
     return [

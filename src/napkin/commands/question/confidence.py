@@ -18,6 +18,7 @@ def widening(level: float) -> float:
     """Return the half-width of the interval at a level relative to that at 90 %."""
     if level == 0.9:
         return 1.0
-    from napkin.evidence.rates.constants import NORMAL_90, deviations  # only where another level is asked for
+    from napkin.evidence.intervals.steps import NORMAL_90  # only where another level is asked for
+    from napkin.evidence.rates.constants import deviations
 
     return deviations(level) / NORMAL_90

@@ -41,6 +41,8 @@ class RunPoint:
 
 MEASURED, DESCRIBED, UNKNOWN = "measured", "described", "unknown"
 CLASSES = (MEASURED, DESCRIBED, UNKNOWN)
+NORMAL_90 = 1.645
+"""σ of a normal spread to which one side of its 90 % interval reaches."""
 MEAN_OF_NORMAL = math.sqrt(2 / math.pi)
 """Mean of |x| over σ, where x is normal: what a constant's σ adds to a mean error."""
 UNKNOWN_SPREAD = 0.08
@@ -53,7 +55,7 @@ or H100 have the rate of NVIDIA's own, AWS's p4d.24xlarge (4 network cards of 10
 quarter of it."""
 SLOT_SPREAD = math.log(2)
 """assumed: σ of ln(rate) of slots that no source describes: half the lanes, or the generation before, halve it."""
-HOST_LINK_SPREAD = math.log(4) / 1.645
+HOST_LINK_SPREAD = math.log(4) / NORMAL_90
 """σ of ln(rate) of copies between GPU and host, downwards: at 90 % a fourth. 16 GPUs that share a host's links and
 memory copy at 3.0 GB/s each where one alone has 12 (Rajbhandari et al. 2021, arXiv:2104.07857, figure 2b)."""
 EXPERTS_SPREAD = 0.10

@@ -11,8 +11,8 @@ import math
 from napkin._tables.tuning_run_errors import RUNS, Run
 from napkin.evidence.figures.goodput import published
 from napkin.evidence.intervals.ranking import over_sources
+from napkin.evidence.intervals.steps import NORMAL_90
 from napkin.evidence.predictions.runs import PRODUCTION
-from napkin.evidence.rates.constants import NORMAL_90
 from napkin.record import replace
 from napkin.term import SEEN, leaf
 from napkin.timing.goodput import Goodput

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from napkin.evidence.intervals.steps import RunPoint, SeenStep, class_of, nearest, own_error, quantile, scale
+from napkin.evidence.intervals.steps import NORMAL_90, RunPoint, SeenStep, class_of, nearest, own_error, quantile, scale
 from napkin.evidence.rates.machines import Machine
 from napkin.evidence.rates.of_step import NARROW, matmul_of
 from napkin.evidence.rates.priors import CHIP, prior_of
 
-NORMAL_90 = 1.645
 WIDE = 16
 """Bits of the products that were measured on every generation."""
 UNSEEN_WIDTH = math.log(3) / NORMAL_90
