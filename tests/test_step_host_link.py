@@ -101,6 +101,14 @@ def test_layouts_with_offloaded_parameters_are_not_searched() -> None:
     assert "napkin step" in found.err
 
 
+def test_the_next_command_of_a_step_that_offloads_is_one_that_answers() -> None:
+    shown = run_line(f"step {JOB} --offload optimizer,parameters,activations").out
+    follows = " ".join(shown.partition("next: napkin ")[2].replace("\\", " ").split())
+    assert follows.startswith("memory ")
+    assert run_line(follows).status == 0
+    assert "copies between GPU and host" in shown
+
+
 def test_an_unknown_link_to_the_host_is_refused() -> None:
     found = run_line("step llama3-8b --gpus 8 --hardware tpu-v5e --offload parameters --zero 3")
     assert found.status == 3

@@ -36,6 +36,7 @@ class StepQuestion:
     prediction   plan, rates and position in the evidence    confidence   level of the intervals
     timed        the layout that it is of: `setup`'s, with the mean length of padded samples where they are shorter
     stack_named  whether --stack was given
+    searched     whether `plan` searches layouts of this job: not with parameters or activations that --offload names
     """
 
     model: Model
@@ -45,6 +46,7 @@ class StepQuestion:
     stack_named: bool
     confidence: float
     timed: Layout
+    searched: bool = True
 
 
 def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> StepQuestion:
@@ -62,7 +64,8 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     hardware = read_hardware(inputs, uses)
     confidence = read_confidence(inputs)
     prediction = read_prediction(inputs, model, setup, hardware)
-    return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, setup.layout)
+    searched = not {"parameters", "activations"} & set(inputs.texts("offload"))
+    return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, setup.layout, searched)
 
 
 def read_over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQuestion:

@@ -24,7 +24,7 @@ SAYS = {
     "bubble": "idle pipeline stages",
     "optimizer": "the optimizer's update",
     "overhead": "kernel launches and the host",
-    "offload": "copies between GPU and host that compute does not hide",
+    "offload": "copies between GPU and host",
     REFERENCE: "its pass without gradients",
     MISMATCHED: "responses to other prompts, without gradients",
 }
@@ -90,7 +90,8 @@ def _rows(question: StepQuestion, terms: dict[str, Term], fit: str | None) -> li
 
 
 def _next(question: StepQuestion, fit: str | None) -> Next:
-    """Return the next command: suggestions that make it fit, else the best layout of the machine."""
-    if fit is not None and fit != FITS:
+    """Return the next command: suggestions that make it fit, else the best layout of the machine, if layouts are
+    searched."""
+    if (fit is not None and fit != FITS) or not question.searched:
         return under("memory")
     return under("plan", {"gpus": str(int(question.setup.layout.gpus))}, FREE)
