@@ -54,3 +54,15 @@ def test_blip_s_decoder_attends_to_the_width_of_its_tower() -> None:
     fields = FIELDS["blip"]
     stated = {**fields, "text_config": {**fields["text_config"], "encoder_hidden_size": 99}}
     assert params(model_of(stated))["params/total"].value == params(model_of(fields))["params/total"].value
+
+
+def test_a_tower_in_the_words_of_released_files_has_the_layers_that_are_read() -> None:
+    """allenai/Molmo2-8B's config.json: vit_config with 27 layers, of which vit_layers reads up to the 25th; the class's
+    model.vision_tower and model.multi_modal_projector (transformers 5.24.0) have 382,505,936 and 87,937,536."""
+    config = {
+        "model_type": "molmo2",
+        "text_config": {"model_type": "molmo2_text", "num_hidden_layers": 2},
+        "vit_config": {"model_type": "molmo2", "num_hidden_layers": 27, "image_num_pos": 729, "image_patch_size": 14},
+        "adapter_config": {"vit_layers": [-3, -9], "intermediate_size": 12288, "text_hidden_size": 4096},
+    }
+    assert params_of(model_of(config))[0].value == 382_505_936 + 87_937_536

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.operations.base import Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
-from napkin.operations.roles import AUDIO, COLUMN, IMAGES, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
+from napkin.operations.roles import AUDIO, COLUMN, IMAGE_PROJECTOR, IMAGES, KEY, LM_HEAD, POSITION, QKV, ROW, VALUE
 from napkin.operations.work import Weight
 from napkin.record import record
 
@@ -41,8 +41,8 @@ def heard_operations(model: Model) -> list[Operation]:
 
 
 def tower_tensors(model: Model) -> list[Operation]:
-    """Return what the model holds of a vision tower that is known by its tensors."""
-    return [op for op in model.stacks[-1].after if op.role == IMAGES]
+    """Return what the model holds of a vision tower that is known by its tensors, and of its projector."""
+    return [op for op in model.stacks[-1].after if op.role in (IMAGES, IMAGE_PROJECTOR)]
 
 
 def has_scan(model: Model) -> bool:

@@ -41,9 +41,10 @@ DOWN, SHARED_EXPERT, LM_HEAD = "down", "shared_expert", "lm_head"
 """Roles of an MLP's last linear layer, of the operations of a shared expert, and of the language model's head."""
 AUDIO = "audio"
 """Role of what a multimodal model holds of its audio encoder."""
-IMAGES = "images"
-"""Role of what it holds of a vision tower that is known by its tensors."""
-SENSES = (AUDIO, IMAGES)
+IMAGES, IMAGE_PROJECTOR = "images", "image_projector"
+"""Roles of what it holds of a vision tower that is known by its tensors, and of what is between the tower and the
+language model."""
+SENSES = (AUDIO, IMAGES, IMAGE_PROJECTOR)
 """Roles of what text does not run."""
 POOLER, LOSS = "pooler", "loss"
 """Roles of operations on one token of each sequence, and of a loss at the end of a head."""

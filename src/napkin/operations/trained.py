@@ -15,9 +15,10 @@ from napkin.operations.adapters.lora import (
 from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
 from napkin.operations.frozen import Frozen, Reach
+from napkin.operations.idle import Idle
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
-from napkin.operations.roles import ADAPTER, LM_HEAD, MEMORY, MERGED, TOKEN
+from napkin.operations.roles import ADAPTER, IMAGE_PROJECTOR, IMAGES, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.operations.scored import ClassLoss
 from napkin.record import replace
 
@@ -90,6 +91,15 @@ def with_frozen_layers(stack: Stack, layers: int) -> Stack:
             runs.append((count - fixed, layer))
         layers -= fixed
     return stack_of(stack.name, stack.before, runs, stack.after)
+
+
+def with_frozen_tower(model: Model, part: str) -> Model:
+    """Return a model of which this part is frozen that is known by its tensors: the tower, or the projector and with it
+    the tower. Text runs neither: an optimizer keeps nothing for them then."""
+    still = {VISION: (IMAGES,), PROJECTOR: (IMAGES, IMAGE_PROJECTOR)}[part]
+    *others, last = model.stacks
+    after = tuple(Idle(op.name, (), op.holds(), role=op.role) if op.role in still else op for op in last.after)
+    return replace(model, stacks=(*others, replace(last, after=after)))
 
 
 def with_adapted_layers(model: Model, layers: Collection[int]) -> Model:

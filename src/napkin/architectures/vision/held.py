@@ -16,7 +16,7 @@ from napkin.errors import Refused
 from napkin.inputs.model import Config
 from napkin.operations.idle import Idle
 from napkin.operations.model import Model
-from napkin.operations.roles import IMAGES
+from napkin.operations.roles import IMAGE_PROJECTOR, IMAGES
 from napkin.record import replace
 
 IMAGE = {"image_size": 224, "patch_size": 16, "num_channels": 3}
@@ -81,33 +81,44 @@ TOWERS: Mapping[str, Mapping[str, HeldTower]] = {
     "molmo2": {
         "molmo2_vision": HeldTower(
             molmo2,
-            {**IMAGE, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
-             "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 72, "patch_size": 14,
-             "num_position_embeddings": 577, "attention_bias": True},
+            {**IMAGE, "image_size": [378, 378], "hidden_size": 1152, "intermediate_size": 4304,
+             "num_hidden_layers": 25, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 72,
+             "patch_size": 14, "attention_bias": True},
+            {"image_default_input_size": "image_size", "image_patch_size": "patch_size",
+             "image_num_pos": "num_position_embeddings"},
         )
     },
 }  # fmt: skip
 """Multimodal model_type → the towers that it may have, by their model_type, the class's own first."""
-BLOCKS = {"vision-encoder-decoder": "encoder", "phi3_v": "img_processor"}
-"""Multimodal model_type → the field that describes its tower, if it is not vision_config."""
+BLOCKS = {
+    "vision-encoder-decoder": ("encoder",),
+    "phi3_v": ("img_processor",),
+    "molmo2": ("vision_config", "vit_config"),
+}
+"""Multimodal model_type → the fields that may describe its tower, if it is not vision_config."""
 
 
 def with_tower(model: Model, config: Config, kind: str) -> Model | None:
     """Return a model that also holds the tensors of the vision tower of a multimodal config of this model_type; None,
     where napkin does not know them."""
-    field = BLOCKS.get(kind, "vision_config")
+    fields = BLOCKS.get(kind, ("vision_config",))
+    field = next((one for one in fields if one in config.fields), fields[0])
     towers, block = TOWERS.get(kind), config.mapping(field, required=False)
     if towers is None or block is None:
         return None
-    named = block.get("model_type") or next(iter(towers))
+    own, named = next(iter(towers)), block.get("model_type")
+    named = own if not named or named == kind else named  # older files name every part as the whole
     if not isinstance(named, str) or named not in towers:
         return None
     tower = towers[named]
     try:
-        held = tower.shapes(config.block(field, named, tower.defaults, tower.aliases), config, model.hidden)
+        held, between = tower.shapes(config.block(field, named, tower.defaults, tower.aliases), config, model.hidden)
     except Refused as problem:  # a value that no class takes is an error
         config.notes.append(f"the vision tower is not counted: {problem.message}")
         return None
-    idle = Idle("vision", (), (tensors("vision_tower", held),), trained=True, role=IMAGES)
+    idle = [Idle("vision", (), (tensors("vision_tower", held),), trained=True, role=IMAGES)]
+    if between:
+        projector = tensors("vision_projector", between)
+        idle.append(Idle("vision_projector", (), (projector,), trained=True, role=IMAGE_PROJECTOR))
     *others, last = model.stacks
-    return replace(model, stacks=(*others, replace(last, after=(idle, *last.after))))
+    return replace(model, stacks=(*others, replace(last, after=(*idle, *last.after))))

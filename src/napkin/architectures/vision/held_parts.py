@@ -15,9 +15,9 @@ Q_K_V = ("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.
 @record
 class HeldTower:
     """What is held of one kind of tower: (its config, the multimodal model's, the width of the language model) → its
-    tensors, with those of its projector; defaults and other names of its fields."""
+    tensors and those of its projector; defaults and other names of its fields."""
 
-    shapes: Callable[[Config, Config, int], Shapes]
+    shapes: Callable[[Config, Config, int], tuple[Shapes, Shapes]]
     defaults: Mapping[str, object]
     aliases: Mapping[str, str] = NONE
 

@@ -7,7 +7,7 @@ from napkin.architectures.vision.tower import grid, patch_sides
 from napkin.inputs.model import Config, number_in
 
 
-def florence(config: Config, outer: Config, hidden: int) -> Shapes:
+def florence(config: Config, outer: Config, hidden: int) -> tuple[Shapes, Shapes]:
     """Return Florence-2's (arXiv:2311.06242): stages of attention within windows, and over channels (arXiv:2204.03645),
     each behind and before a convolution of each channel; a projection with tables of rows and columns."""
     widths, sides = integers(config, "embed_dim"), integers(config, "patch_size")
@@ -37,7 +37,8 @@ def florence(config: Config, outer: Config, hidden: int) -> Shapes:
     out, rows = config.integer("projection_dim"), config.integer("max_position_embeddings")
     half = before // 2
     tables = {"row_embeddings": (rows, half), "column_embeddings": (rows, before - half)}
-    return together(*parts, linear("image_projection", before, out, bias=False), norm("image_proj_norm", out), tables)
+    projector = together(linear("image_projection", before, out, bias=False), norm("image_proj_norm", out), tables)
+    return together(*parts), projector
 
 
 def sam(config: Config) -> tuple[Shapes, int]:
@@ -79,23 +80,27 @@ def sam(config: Config) -> tuple[Shapes, int]:
     return found, out
 
 
-def got(config: Config, outer: Config, hidden: int) -> Shapes:
+def got(config: Config, outer: Config, hidden: int) -> tuple[Shapes, Shapes]:
     """Return GOT-OCR 2.0's (arXiv:2409.01704): SAM's encoder, two convolutions, and a linear layer."""
     found, out = sam(config)
-    return together(
-        found,
+    return found, together(
         convolution("conv_upsampler1", out, 2 * out, 3, 3, bias=False),
         convolution("conv_upsampler2", 2 * out, hidden, 3, 3, bias=False),
         linear("multimodal_projector", hidden, hidden),
     )
 
 
-def molmo2(config: Config, outer: Config, hidden: int) -> Shapes:
+def molmo2(config: Config, outer: Config, hidden: int) -> tuple[Shapes, Shapes]:
     """Return Molmo 2's: an encoder of which some layers are read, attention of a square's mean to its patches, and a
     gated network."""
     width, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
+    adapter = outer.block("adapter_config", "molmo2_adapter", MOLMO2_ADAPTER, {"vit_layers": "vision_feature_layer"})
+    seen = layers_read(adapter, "vision_feature_layer", layers)
+    if "vision_config" not in outer.fields:  # released files state layers that nothing reads; the class has none
+        layers = max(seen) + 1
     bias, inner = config.flag("attention_bias"), config.integer("intermediate_size")
     heads = config.integer("num_attention_heads") * config.integer("head_dim")
+    rows, columns = grid(config)
     few = (config.optional_integer("num_key_value_heads") or config.integer("num_attention_heads")) * config.integer(
         "head_dim"
     )
@@ -107,16 +112,17 @@ def molmo2(config: Config, outer: Config, hidden: int) -> Shapes:
         norm("layer_norm2", width),
         feed_forward(width, inner, ("mlp.fc1", "mlp.fc2")),
     )
-    adapter = outer.block("adapter_config", "molmo2_adapter", MOLMO2_ADAPTER)
-    own, read = adapter.integer("hidden_size"), len(adapter.items("vision_feature_layer") or [])
+    own, read = adapter.integer("hidden_size"), len(seen)
     pooled = adapter.integer("num_attention_heads") * adapter.integer("head_dim")
     shared = adapter.integer("num_key_value_heads") * adapter.integer("head_dim")
     biased, wide, between = adapter.flag("attention_bias"), read * width, adapter.integer("intermediate_size")
     mlp, out = adapter.flag("mlp_bias"), adapter.integer("text_hidden_size")
-    return together(
-        {"positional_embedding": (config.integer("num_position_embeddings"), width)},
+    tower = together(
+        {"positional_embedding": (config.optional_integer("num_position_embeddings") or rows * columns, width)},
         patches(config, width),
         repeated(layers, "layers", *layer),
+    )
+    return tower, together(
         linear("q_proj", wide, pooled, biased),
         linear("k_proj", wide, shared, biased),
         linear("v_proj", wide, shared, biased),
@@ -127,26 +133,36 @@ def molmo2(config: Config, outer: Config, hidden: int) -> Shapes:
     )
 
 
-def phi3(config: Config, outer: Config, hidden: int) -> Shapes:
+def layers_read(config: Config, field: str, layers: int) -> list[int]:
+    """Read which of so many layers are read; negative numbers count from the last."""
+    found = config.items(field) or []
+    if not found or not all(type(one) is int and -layers <= one < layers for one in found):
+        raise config.wrong(field, f"is not a list of some of {layers:,} layers")
+    return [one % layers for one in found]
+
+
+def phi3(config: Config, outer: Config, hidden: int) -> tuple[Shapes, Shapes]:
     """Return Phi-3-vision's (image_embedding_phi3_v.py of microsoft/Phi-3-vision-128k-instruct): CLIP's encoder of
     large size (arXiv:2103.00020), which its code states, over 336 × 336 pixels, learned separators, and an MLP over
     squares of patches."""
     width, inner, layers, patch, positions = 1024, 4096, 24, 14, 24 * 24 + 1
     if config.integer("image_dim_out") != width:
         raise config.refuse("image_dim_out", f"is not {width:,}, the width of the tower of its code")
-    return together(
+    tower = together(
         {"class_embedding": (width,), "positions": (positions, width)},
         convolution("patches", 3, width, patch, patch, bias=False),
         norm("pre_layrnorm", width),
         repeated(layers, "layers", *encoder_layer(width, inner)),
         norm("post_layernorm", width),
+    )
+    return tower, together(
         {"glb_GN": (4 * width,), "sub_GN": (4 * width,)},
         linear("img_projection.0", 4 * width, hidden),
         linear("img_projection.2", hidden, hidden),
     )
 
 
-def lfm3(config: Config, outer: Config, hidden: int) -> Shapes:
+def lfm3(config: Config, outer: Config, hidden: int) -> tuple[Shapes, Shapes]:
     """Return LFM3-VL's: layers of attention and of gated convolutions over rows and columns, each with a gated
     network."""
     width, inner = config.integer("hidden_size"), config.integer("intermediate_size")
@@ -176,12 +192,14 @@ def lfm3(config: Config, outer: Config, hidden: int) -> Shapes:
     high, across = patch_sides(config)
     wide, bias = config.integer("spatial_merge_size") ** 2 * width, outer.flag("projector_bias", otherwise=True)
     between = outer.optional_integer("projector_hidden_size") or LFM3_PROJECTOR
-    return together(
+    tower = together(
         linear("patch_embed", elements * high * across, width, bias=False),
         norm("embedding_norm", width, bias=False),
         repeated(len(kinds), "layers", *both),
         repeated(attends, "self_attn", *attended),
         repeated(len(kinds) - attends, "conv", *convolved),
+    )
+    return tower, together(
         norm("projector_norm", width),
         linear("linear_1", wide, between, bias),
         linear("linear_2", between, hidden, bias),
@@ -192,7 +210,7 @@ LFM3_PROJECTOR = 4096
 """Width of LFM3-VL's projector where the file states none."""
 
 
-def minicpm(config: Config, outer: Config, hidden: int) -> Shapes:
+def minicpm(config: Config, outer: Config, hidden: int) -> tuple[Shapes, Shapes]:
     """Return MiniCPM-V 4.6's: SigLIP's encoder, in whose middle attention within squares merges their patches, and
     networks over squares of what is left, one for each time that they are merged."""
     width, inner = config.integer("hidden_size"), config.integer("intermediate_size")
@@ -217,17 +235,17 @@ def minicpm(config: Config, outer: Config, hidden: int) -> Shapes:
         )
         for n in range(min(times, DEEPEST))
     )
-    return together(
+    tower = together(
         patches(config, width),
         {"position_embedding": (rows * columns, width)},
         repeated(config.integer("num_hidden_layers"), "layers", *encoder_layer(width, inner)),
         norm("post_layernorm", width),
         together(*merged, within="vit_merger"),
-        *networks,
     )
+    return tower, together(*networks)
 
 
 MOLMO2_ADAPTER = {
-    "vision_feature_layer": [-3, -9], "hidden_size": 1152, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "vision_feature_layer": [24, 18], "hidden_size": 1152, "num_attention_heads": 16, "num_key_value_heads": 16,
     "head_dim": 72, "attention_bias": True, "intermediate_size": 18944, "text_hidden_size": 3584, "mlp_bias": False,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from napkin.operations.frameworks import IMPLEMENTATIONS
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HUGGING_FACE, Implementation
 from napkin.operations.model import Model
+from napkin.operations.queries import tower_tensors
 from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN, FROZEN_FORMATS, UNQUANTIZED
 from napkin.record import replace
@@ -65,7 +66,7 @@ def read_frozen(inputs: Inputs, model: Model, implementation: Implementation) ->
     head = inputs.flag("freeze-head")
     if layers is not None:
         _check_freezable(inputs, model, layers)
-    if part and model.vision is None:
+    if part and model.vision is None and not tower_tensors(model):
         raise NapkinError(f"--freeze: {model.name} has no vision tower that napkin knows", "--freeze-layers")
     if head:
         _check_head(inputs, model, layers)

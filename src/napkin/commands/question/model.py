@@ -44,7 +44,20 @@ def read_model(inputs: Inputs) -> Model:
         inputs.assume(model.missing)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return _read_adapted(inputs, read_as_trained(inputs, _read_padded(inputs, model)))
+    return _read_adapted(inputs, _read_tower(inputs, read_as_trained(inputs, _read_padded(inputs, model))))
+
+
+def _read_tower(inputs: Inputs, model: Model) -> Model:
+    """Return the model without gradients of a tower that is known by its tensors, where --freeze names it, or
+    --freeze-layers freezes what is before the layers."""
+    if "freeze" not in inputs.command.names or not tower_tensors(model):
+        return model
+    layers, part = inputs.integer_or_none("freeze-layers"), inputs.text_or_none("freeze")
+    if layers is None and not part:
+        return model
+    from napkin.operations.trained import PROJECTOR, with_frozen_tower
+
+    return with_frozen_tower(model, part if part and layers is None else PROJECTOR)
 
 
 def _read_adapted(inputs: Inputs, model: Model) -> Model:
