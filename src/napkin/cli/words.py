@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from napkin.commands.command import WRAPPERS, Command
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
-from napkin.options.option import Choice, Option
+from napkin.options.option import Option, words_of
 from napkin.options.registry import OPTIONS
 
 TRUTH = {"true": True, "false": False}
@@ -110,7 +110,7 @@ class Words:
     def _has_another_value(self, option: Option, text: str, head: str) -> bool:
         """Reject a value that users expect but the option does not have; return whether it was one."""
         own = self.command.reads.get(option.name, option.parse)
-        if isinstance(own, Choice) and text.strip().lower() in own.words:
+        if text.strip().lower() in words_of(own):
             return False
         from napkin.options.meanings import VALUES
 

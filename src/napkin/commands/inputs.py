@@ -9,7 +9,7 @@ from napkin.commands.signature import OptionText, Signature
 from napkin.commands.uses import Reason, Uses
 from napkin.errors import NapkinError, Problems
 from napkin.options.command_line import Text, changed, pieces_of, typed
-from napkin.options.option import Choice, Option, Parsed
+from napkin.options.option import NONE, Choice, Option, Parsed
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Cell, Shown
 from napkin.term import ASSUMED, GIVEN, SEEN, Term, leaf
@@ -26,12 +26,14 @@ class Inputs(Uses):
 
     `text`, `integer`, `number` and `flag` return an option's value, or its default; `…_or_none` if it may be absent.
     A given option whose value is never read is rejected at the end (`unused`). `has` and `in` do not count as reading.
+    An option given as `none` (`declined`) is as one that was left out, but takes no default.
     """
 
     def __init__(self, command: Signature, given: Mapping[str, OptionText], only: Container[str] | None = None) -> None:
         super().__init__()
         self.command = command
         self.given = dict(given)
+        self.declined: dict[str, OptionText] = {}
         self.shown: dict[str, Shown] = {}
         self._only = only
         problems: list[NapkinError] = []
@@ -62,6 +64,9 @@ class Inputs(Uses):
 
             self.assumed += reading(name, one.where)
         self.shown[name] = Shown(value, text, one.origin, option.unit, place)
+        if value is None:
+            self.declined[name] = one
+            self.given.pop(name, None)
 
     def _read(self, option: Option, text: object, where: str) -> Parsed:
         if isinstance(text, bool) or text is None or isinstance(text, (list, dict)):
@@ -95,16 +100,16 @@ class Inputs(Uses):
     def changed(self, changes: Mapping[str, str | bool | None]) -> Inputs:
         """Return the inputs of the same question with other texts for some options; None omits an option."""
         texts = {self._name(name): None if text is None else OptionText(text) for name, text in changes.items()}
-        return Inputs(self.command, changed(self.given, texts), self._only)
+        return Inputs(self.command, changed({**self.given, **self.declined}, texts), self._only)
 
     def texts_given(self) -> dict[str, Text]:
         """Return the given options as they can be typed again, in the order of the registry, so that a question has one
         canonical line. Options of a shared file that only other commands take are omitted."""
-        takes = self.command.names
+        takes, given = self.command.names, {**self.given, **self.declined}
         return {
-            name: typed(self.given[name].text)
+            name: typed(given[name].text)
             for name in OPTIONS
-            if name in self.given and (name in takes or not self.given[name].shared)
+            if name in given and (name in takes or not given[name].shared)
         }
 
     def means(self, name: str, meant: str) -> None:
@@ -127,7 +132,7 @@ class Inputs(Uses):
 
     def __contains__(self, name: str) -> bool:
         """Return whether the option was given: by the user, a file or a preset, not by a default."""
-        return name in self.shown and self.shown[name].origin != "default"
+        return name in self.shown and name not in self.declined and self.shown[name].origin != "default"
 
     def has(self, name: str) -> bool:
         """Return whether the option has a value, given or default."""
@@ -256,6 +261,9 @@ class Inputs(Uses):
     def told(self) -> dict[str, Shown]:
         """Return what the answer lists: every input, with its origin."""
         told = dict(self.shown)
+        for name in self.declined:
+            one = told[name]
+            told[name] = Shown(NONE, one.text, one.origin, one.unit, one.where)
         for name in self._guessed:
             if name in told and told[name].origin == "default":
                 one = told[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin import units
-from napkin.options.option import Option, choice, flag
+from napkin.options.option import Option, choice, flag, or_none
 from napkin.options.parsers import stage_layers
 from napkin.record import record
 
@@ -68,7 +68,7 @@ OPTIONS = (
     ),
     Option(
         "capacity-factor",
-        units.positive,
+        or_none(units.positive),
         "Capacity of an expert over its mean tokens; free slots are padded",
         metavar="X",
     ),

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
     _Value = TypeVar("_Value")
 
-Parsed = str | int | float | bool | Sequence["Parsed"]
-"""The type that a parser returns."""
+Parsed = str | int | float | bool | Sequence["Parsed"] | None
+"""The type that a parser returns; None: not used (`or_none`)."""
+
+NONE = "none"
 
 
 @record
@@ -52,7 +54,7 @@ class Option:
     @property
     def choices(self) -> tuple[str, ...]:
         """Return the words that the value may be, if there are few."""
-        return self.parse.words if isinstance(self.parse, Choice) else ()
+        return words_of(self.parse)
 
     @property
     def shown(self) -> str:
@@ -93,6 +95,30 @@ class Choice:
 def choice(*words: str) -> Choice:
     """Return a parser that accepts only these words, in any letter case."""
     return Choice(words)
+
+
+class OrNone:
+    """A parser that reads `none` as None: the option is not used, as if it were left out, also where a file or a
+    library states another value."""
+
+    __slots__ = ("parse", "words")
+
+    def __init__(self, parse: Callable[[str], Parsed]) -> None:
+        self.parse = parse
+        self.words = words_of(parse)
+
+    def __call__(self, text: str) -> Parsed:
+        return None if text.strip().lower() == NONE else self.parse(text)
+
+
+def or_none(parse: Callable[[str], Parsed]) -> OrNone:
+    """Return a parser that also reads `none`: the option is not used."""
+    return OrNone(parse)
+
+
+def words_of(parse: Callable[[str], Parsed]) -> tuple[str, ...]:
+    """Return the words that a parser accepts, if there are few."""
+    return parse.words if isinstance(parse, (Choice, OrNone)) else ()
 
 
 def parsed(parse: Callable[[str], _Value], text: str, where: str) -> _Value:

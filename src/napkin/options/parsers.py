@@ -35,7 +35,7 @@ def offloads(text: str) -> tuple[str, ...]:
     for word in found:
         if word not in OFFLOADS:
             hint = did_you_mean(word, OFFLOADS) or "for example optimizer"
-            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}", hint)
+            raise Unreadable(f"{word[:40]!r} is not one of {', '.join(OFFLOADS)}, none", hint)
     return tuple(dict.fromkeys(("optimizer", *found))) if "parameters" in found else found
 
 

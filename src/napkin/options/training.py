@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from napkin import units
 from napkin.options.layout import DEGREES, EXPERT_LOAD, MACHINE_SIZE, STAGE_OPTIONS
-from napkin.options.option import Option, choice, flag
+from napkin.options.option import NONE, Option, choice, flag, or_none
 from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 
 GROUP = "Training"
@@ -19,7 +19,7 @@ ADAPTERS = (
 """Kinds of adapters, as peft names them; dora is its LoRA with use_dora."""
 FROZEN_FORMATS = ("nf4", "nf4-dq", "int4", "int8", "fp8")
 """Formats that frozen weights of layers are stored in: int4 as GPTQ and AWQ have it, 8 bits with scales of rows."""
-UNQUANTIZED = "none"
+UNQUANTIZED = NONE
 """The word for frozen weights that keep their 16 or 32 bits."""
 DISPATCHERS = ("alltoall", "deepep", "hybridep", "flex")
 """An all-to-all of each token's copies, and kernels that send a token once to each node; `flex` is either of these."""
@@ -84,7 +84,7 @@ OPTIONS = (
     Option("kernels", choice(*KERNELS), "Fused kernels (default: the trainer's, else none)", metavar="NAME"),
     Option("framework", units.words, "Framework, and its defaults: fsdp, deepspeed, …", metavar="NAME"),
     Option("fsdp-version", choice("1", "2"), "FSDP's version; 2 is fully_shard", metavar="1|2"),
-    Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
+    Option("trainer", or_none(units.words), "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
     flag("separate-gradients", "Compute each weight gradient in a tensor of its own, then add it to Megatron's buffer"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
@@ -101,10 +101,10 @@ OPTIONS = (
         metavar="WHICH",
         default="same, adapters-off with LoRA",
     ),
-    Option("lora-rank", units.positive_count, "LoRA rank; freezes all other weights", metavar="R"),
+    Option("lora-rank", or_none(units.positive_count), "LoRA rank; freezes all other weights", metavar="R"),
     Option(
         "adapter",
-        choice(*ADAPTERS),
+        or_none(choice(*ADAPTERS, NONE)),
         "PEFT method: lora, dora, ia3, vera, oft, …",
         metavar="KIND",
         default="lora",
@@ -132,7 +132,7 @@ OPTIONS = (
     ),
     Option(
         "modules-to-save",
-        lowercase_names,
+        or_none(lowercase_names),
         "Modules trained in full: embed_tokens,lm_head",
         metavar="NAME,…",
     ),
@@ -145,7 +145,7 @@ OPTIONS = (
     flag("quantize-experts", "Quantize the routed experts too"),
     Option("freeze-layers", units.count, "Freeze the embedding and the first N layers", metavar="N"),
     flag("freeze-head", "Freeze the final norm and the head"),
-    Option("freeze", frozen_parts, "Frozen parts: vision, projector", metavar="PART,…"),
+    Option("freeze", or_none(frozen_parts), "Frozen parts: vision, projector", metavar="PART,…"),
     flag("optimizer-in-backward", "Update each weight as soon as its gradient is ready"),
     flag("ema", "Keep an EMA of the weights"),
     Option(
@@ -155,7 +155,7 @@ OPTIONS = (
         metavar="HOW",
         default="sharded",
     ),
-    Option("offload", offloads, "Offload to the host: optimizer, activations, parameters", metavar="WHAT,…"),
+    Option("offload", or_none(offloads), "Offload to the host: optimizer, activations, parameters", metavar="WHAT,…"),
 )
 
 POLICY_OPTIONS = (

@@ -29,8 +29,12 @@ def read_kind(inputs: Inputs, stored: str) -> tuple[str, int | None]:
     if not read_whether_adapted(inputs):
         for name in ADAPTED[1:]:
             if name in inputs and inputs.has(name) and (stored or name != "quantized"):
-                raise NapkinError(f"--{name} needs --lora-rank", "for example --lora-rank 8")
+                full = RANK in inputs.declined and name == "adapter"
+                hint = "--adapter none trains every weight" if full else "for example --lora-rank 8"
+                raise NapkinError(f"--{name} needs --lora-rank", hint)
         return "lora", None
+    if "adapter" in inputs.declined:
+        raise NapkinError("a contradiction: --adapter none and --lora-rank", "--lora-rank none trains every weight")
     inputs.default("adapter", "lora")
     word = inputs.text("adapter")
     size = _size_of(word)

@@ -148,7 +148,7 @@ def _read_fused_gradients(inputs: Inputs, framework: Framework, implementation: 
 def _read_offload(inputs: Inputs, layout: Layout) -> tuple[str, ...]:
     """Return what is kept in host memory: what --offload lists, and what the trainer offloads by itself."""
     offload, trainer = inputs.texts("offload"), read_named_trainer(inputs)
-    if trainer is not None:
+    if trainer is not None and "offload" not in inputs.declined:
         offload = trainer.moves(layout.recompute, offload)
     if "parameters" in offload and int(layout.zero) != 3:
         raise NapkinError(

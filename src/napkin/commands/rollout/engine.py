@@ -8,6 +8,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.rates.machines import machine
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
+from napkin.options.option import NONE
 from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import STATES
 from napkin.planning.rollouts import APART, FORMAT, Engine, ranks_needed
@@ -58,7 +59,7 @@ def read_offload_of_passes(inputs: Inputs, trainer: Trainer) -> str | None:
     brings back for them."""
     offload = inputs.texts("offload")
     back = trainer.between(offload)
-    return ",".join(one for one in offload if one not in back) or None
+    return ",".join(one for one in offload if one not in back) or (NONE if "offload" in inputs.declined else None)
 
 
 def read_shares(inputs: Inputs, trainer: Trainer) -> bool:
