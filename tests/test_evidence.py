@@ -98,6 +98,19 @@ def test_one_row_alone_is_what_the_step_command_says(napkin: Napkin, tmp_path: p
     assert row.predicted == pytest.approx(single, rel=0.01)
 
 
+@pytest.mark.parametrize("optimizer", ["muon", "soap"])
+def test_rows_have_the_matrix_work_of_their_optimizer(napkin: Napkin, tmp_path: pathlib.Path, optimizer: str) -> None:
+    """Rows of other widths next to each other: the work on a matrix depends on each shape in its own way."""
+    row = ROW.replace("stack:", f"optimizer: {optimizer}, stack:").replace("tp: 2", "tp: 1").replace("dp: 32", "dp: 64")
+    another = row.partition("rows:\n")[2].replace("id: mine", "id: narrow").replace("ffn: 14336", "ffn: 12288")
+    wide, narrow = steps(rows_of(tmp_path, row + another), in_sample=True)
+    line = "step llama3-8b --dp 64 --zero 1 --micro-batch 1 --global-batch 256 --seq 8192 --hardware h100 --json"
+    single = napkin(f"{line} --stack megatron-core --optimizer {optimizer}").values["step/time"]
+    assert wide.predicted == pytest.approx(single, rel=0.01)
+    assert narrow.predicted is not None
+    assert narrow.predicted < 0.95 * single
+
+
 # --- intervals ---
 
 

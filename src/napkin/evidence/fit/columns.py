@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from napkin.errors import NapkinError
-from napkin.evidence.fit.generic import decoders
+from napkin.evidence.fit.generic import decoder, decoders
 from napkin.evidence.predictions.step_inputs import gathered_apart, gathered_bytes, reduced_bytes
 from napkin.evidence.rates.chips import factors
 from napkin.evidence.rates.machines import Machine, bridged, machine
@@ -29,6 +29,7 @@ from napkin.record import fields, record, replace
 from napkin.timing.optimizer import FUSED_ON_HOST
 from napkin.timing.step import StepTime, exposed_share, step
 from napkin.timing.step_layout import IDLE, StepLayout
+from napkin.training.optimizer import Optimizer
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
@@ -51,13 +52,28 @@ _STRUCTURE = ("preset", "gated", "tied", "window", "expert_bias", "expert_clamp"
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 TEXTS = ("name", "preset")
 """Fields of a printed decoder that are no numbers."""
-_FORMS = ("parts_recomputed", "host", "fetched_bytes", "returned_bytes", "stashes", "elementary", "exchanges")
+_FORMS = (
+    *("parts_recomputed", "host", "fetched_bytes", "returned_bytes", "stashes", "elementary", "exchanges"),
+    *("works", "works_on_tables"),
+)
 """What of a step's layout decides which terms there are; rows must share it too."""
 
 
 def structure(dims: PrintedDecoder) -> Structure:
     """Return the structure of a model; rows with the same structure can be stacked."""
     return (*(getattr(dims, f) for f in _STRUCTURE), *(bool(getattr(dims, f)) for f in _OPTIONAL))
+
+
+def forms_of(plan: StepLayout) -> tuple[str, ...]:
+    """Return the fields of a layout that rows must share to be stacked."""
+    return _FORMS if plan.works is None else (*_FORMS, "tp")
+
+
+def group_of(dims: PrintedDecoder, plan: StepLayout) -> tuple[object, ...]:
+    """Return what rows share that are stacked; with an optimizer of matrices, whose work depends on the shape of each
+    matrix in its own way, also their dimensions."""
+    alone = () if plan.works is None else (dims,)
+    return (*structure(dims), *(getattr(plan, form) for form in forms_of(plan)), *alone)
 
 
 def software_of(row: StepRow) -> stacks.SoftwareStack:
@@ -73,6 +89,7 @@ def plan_of(row: StepRow, micro: float, chunks: int, at: Machine) -> StepLayout:
     sp = stack.sequence_parallel if row.sp is None else row.sp
     zero = stack.zero if row.zero is None else row.zero
     layers, core, matmuls = recomputed(row, stack)
+    optimizer = OPTIMIZERS[row.optimizer or "adamw"]
     gradient = row.gradient_bytes or reduced_bytes(POLICIES[row.policy], stack.gradient_bytes)
     return StepLayout(
         sequence=row.seq,
@@ -100,9 +117,11 @@ def plan_of(row: StepRow, micro: float, chunks: int, at: Machine) -> StepLayout:
         wide_stream=1 if widens(row, stack) else 0,
         gradient_bytes=gradient,
         gathered_bytes=gathered_bytes(POLICIES[row.policy], zero, stack.gathers_low),
-        optimizer_bytes=updated_bytes(row.policy, row.optimizer or "adamw"),
+        optimizer_bytes=updated_bytes(row.policy, optimizer),
         host=FUSED_ON_HOST if row.hosts else 0,
         returned_bytes=gradient if row.hosts else 0,
+        works=optimizer.works,
+        works_on_tables=0 if optimizer.only_matrices else 1,
         elementary=1 if stack.eager else 0,
         gathers_layers=gathered_apart(stack.eager and row.gpus > 1, zero, 2),
         reduces_tensors=1 if stack.reduces_tensors else 0,
@@ -129,12 +148,11 @@ def widens(row: StepRow, stack: stacks.SoftwareStack) -> bool:
     return POLICIES[row.policy].autocast and (zero < 3 or row.gpus == 1)
 
 
-def updated_bytes(policy: str, optimizer: str) -> float:
+def updated_bytes(policy: str, optimizer: Optimizer) -> float:
     """Return the bytes per parameter of an optimizer's step; the constants were fitted with those of bf16-mixed for
     every policy but bf16-pure."""
     pure = policy == "bf16-pure"
-    copies = OPTIMIZERS[optimizer].copies
-    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], copies, 2 if pure else 4)
+    return step_traffic(POLICIES["bf16-pure" if pure else "bf16-mixed"], optimizer.copies, 2 if pure else 4)
 
 
 def recomputed(row: StepRow, stack: stacks.SoftwareStack) -> tuple[float, float, float]:
@@ -231,9 +249,7 @@ class Columns:
             self.kept.append(row)
             keys = {field: number[name] for field, name in used.items()}
             for plan in candidates(row, dims, at):
-                gathered.setdefault((*structure(dims), *(getattr(plan, f) for f in _FORMS)), []).append(
-                    Candidate(dims, plan, at, index, keys, row)
-                )
+                gathered.setdefault(group_of(dims, plan), []).append(Candidate(dims, plan, at, index, keys, row))
         self.groups = [_group(members) for members in gathered.values()]
 
     def values(self, constants: Mapping[str, float]) -> Floats:
@@ -303,15 +319,15 @@ def _group(members: Sequence[Candidate]) -> RowGroup:
     figures = _stacked(
         (one.machine for one in members), (f for f in fields(Machine) if f not in ("generation", "chip"))
     )
-    plan: dict[str, Any] = {form: getattr(first.plan, form) for form in _FORMS}
-    plan |= _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in ("works", *_FORMS)))
+    forms = forms_of(first.plan)
+    plan: dict[str, Any] = {form: getattr(first.plan, form) for form in forms}
+    plan |= _stacked((one.plan for one in members), (f for f in fields(StepLayout) if f not in forms))
     software = [software_of(one.row) for one in members]
     early = [early_of(stack, one.row.async_dp) for one, stack in zip(members, software, strict=True)]
     copies = np.array([one.row.gpus > 1 and s.copies_shards for one, s in zip(members, software, strict=True)])
     return RowGroup(
-        decoders(SimpleNamespace(**dimensions), first.shape),
-        # no published step has an optimizer of matrices
-        StepLayout(works=None, **plan),
+        decoders(SimpleNamespace(**dimensions), first.shape) if first.plan.works is None else decoder(first.shape),
+        StepLayout(**plan),
         Machine(generation="", chip="", **figures),
         np.array([one.index for one in members]),
         {field: np.array([one.keys[field] for one in members]) for field in first.keys},
