@@ -30,6 +30,20 @@ def same_branches(*parts: object) -> Iterator[None]:
         _PARTS.clear()
 
 
+@contextmanager
+def on_another_tape(*parts: object) -> Iterator[None]:
+    """Within this context, groups of layouts that are compared are these; nothing changes where none are compared.
+
+    parts: the indices of each group among the layouts of the other tape, which may be fewer.
+    """
+    outer = tuple(_PARTS)
+    _PARTS[:] = parts if outer else ()
+    try:
+        yield
+    finally:
+        _PARTS[:] = outer
+
+
 def holds_for_all(condition: Flag) -> bool:
     """Return whether a condition is true for all layouts."""
     if not is_array(condition):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from napkin.autograd.control_flow import on_another_tape
 from napkin.autograd.tensors import sized
-from napkin.elementwise import Number, ceil_div, maximum, product, total, where
+from napkin.elementwise import Flag, Number, ceil_div, is_array, maximum, product, total, where
 from napkin.footprint.local_weights import LocalWeights, states_of, sum_weights
 from napkin.footprint.prepared import PreparedStep, pass_of, stack_of_step
 from napkin.footprint.rank import Made
@@ -79,11 +80,18 @@ def peak_of(one: ForwardPass, step: PreparedStep, stage: Stage) -> Number:
     run: Pass = step.run
     if one.model is not None:
         alone = _alone(setup)
-        run = pass_of(model, stack_of_step(model, alone), alone)
+        with on_another_tape(*_groups(alone.layout.micro)):
+            run = pass_of(model, stack_of_step(model, alone), alone)
     layer = maximum(0, *(section.dropped for _, section in run.layers))
     its = product(stage.last, logits_of(model.logits, setup))
     chunk = run.after.burst - run.after.saved if form.parts is not None else _of(form.again, its)
     return maximum(layer, total((run.after.input, product(stage.last, chunk))))
+
+
+def _groups(micro: Number) -> list[Flag]:
+    """Return the masks of the layouts with micro-batches of one sequence and of several, if there are both."""
+    one = micro == 1
+    return [one, micro != 1] if is_array(one) and one.any() and not one.all() else []
 
 
 def logits_of(outputs: int, setup: Setup) -> Number:
