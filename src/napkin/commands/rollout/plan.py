@@ -118,7 +118,7 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
     _, host = read_node(inputs, layouts.request.setup, layouts.hardware)
     inputs.depends(("host-memory",), place.word != "separate", "an engine on its own GPUs moves nothing to the host")
     return Freedom(
-        share=place.share,
+        shares=(place.share,) if ":" in (inputs.text_or_none("rollout") or "") else (place.share, place.share / 2),
         asleep=trainer.sleeps,
         away=read_away(inputs, trainer, place),
         movable=trainer.movable,

@@ -31,7 +31,7 @@ memory."""
 class Freedom:
     """The search space of the engine.
 
-    share    of each GPU's memory if it is colocated    asleep, away  whether the engine sleeps during training, and the
+    shares   of each GPU's memory if it is colocated, the first one that surely fits    asleep, away  whether the engine sleeps during training, and the
              trainer's states that are offloaded during generation    movable  those that its library can offload then
     where    "", colocated or separate, as given            apart  GPUs of a separate engine, if given
     ranks    its tensor-parallel ranks, None: searched
@@ -43,7 +43,7 @@ class Freedom:
     eager    seconds in which its host launches the kernels of a layer, 0 with CUDA graphs
     """
 
-    share: float
+    shares: tuple[float, ...]
     asleep: bool
     away: tuple[str, ...]
     movable: tuple[str, ...]
@@ -110,20 +110,28 @@ class RolloutSearch:
 
     def on(self, gpus: int) -> list[RolloutLayout]:
         """Return the layouts on this many GPUs: those that fit first, each group sorted by time."""
-        found = [one for engine in self._engines(gpus) for one in self._with(engine, gpus)]
-        return sorted(found, key=lambda one: (one.fit.verdict == NOT, one.time))
+        return sorted(self._ways(gpus), key=lambda one: (one.fit.verdict == NOT, one.time))
 
-    def _engines(self, gpus: int) -> Iterator[Engine]:
-        """Yield the engines to try, each with the ranks that generate fastest."""
+    def _ways(self, gpus: int) -> Iterator[RolloutLayout]:
+        """Yield the layouts with each engine: with one on the trainer's GPUs, of the first share with which a step surely
+        fits that moves no more to the host than the library does, and of those before it."""
         free = self.freedom
-        if free.where != "separate" and not self.lengths.behind:
-            yield from self._fastest(gpus, free.share, apart=False)
-        elif free.apart:
-            yield from self._fastest(free.apart, APART, apart=True) if free.apart < gpus else ()
-        else:
-            parts = {int(gpus * part) for part in PARTS}
-            for part in sorted(part for part in parts if 0 < part < gpus):
-                yield from self._fastest(part, APART, apart=True)
+        if free.where == "separate" or self.lengths.behind:
+            for engine in self._apart(gpus):
+                yield from self._with(engine, gpus)
+            return
+        for share in free.shares:
+            found = [one for engine in self._fastest(gpus, share, False) for one in self._with(engine, gpus)]
+            yield from found
+            if any(one.fit.verdict == FITS and one.sharing.away == free.away for one in found):
+                return
+
+    def _apart(self, gpus: int) -> Iterator[Engine]:
+        """Yield the engines on GPUs of their own to try, each with the ranks that generate fastest."""
+        free = self.freedom
+        parts = {free.apart} if free.apart else {int(gpus * part) for part in PARTS}
+        for part in sorted(part for part in parts if 0 < part < gpus):
+            yield from self._fastest(part, APART, apart=True)
 
     def _fastest(self, gpus: int, share: float, apart: bool) -> Iterator[Engine]:
         """Yield the engine on this many GPUs with the ranks that generate fastest; none if no number of ranks holds the
