@@ -33,6 +33,7 @@ step llama3-8b --gpus 8 --zero 3 --hardware h100
 step llama3-8b --gpus 16 --tp 2 --pp 4 --global-batch 32 --hardware h100
 step gpt2 --hardware a100
 step gpt2 --task grpo --hardware a100 --prompt-tokens 100 --response-tokens 300 --samples-per-prompt 2 --global-batch 4
+step gpt2 --task gkd --reference gpt2-large --rollout colocated --hardware a100 --prompt-tokens 100 --response-tokens 300 --global-batch 4
 step mixtral-8x7b --gpus 16 --ep 8 --zero 1 --global-batch 64 --hardware h100
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100
@@ -201,6 +202,7 @@ network-bandwidth=2GB/s
 nodes=4|2|1
 objective=gpus|cost
 off-policy-steps=2
+on-policy=0.3
 offload=optimizer|activations
 oversubscription=4|16
 optimizer=sgd|lion

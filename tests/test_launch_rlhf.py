@@ -223,6 +223,18 @@ def test_distillation_of_ms_swift_has_a_teacher() -> None:
     assert "--max_completion_length" in [one.key for one in reading.not_modelled]
 
 
+def test_distillation_of_ms_swift_on_an_engine() -> None:
+    """max_length holds the sample with its response; lmbda is the share of steps for which the engine generates."""
+    models = "--model Qwen/Qwen2.5-0.5B --teacher_model Qwen/Qwen2.5-7B-Instruct"
+    lengths = "--max_length 2048 --max_completion_length 512"
+    engine = "--use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --lmbda 0.7"
+    options, reading = read(f"swift rlhf --rlhf_type gkd {models} {lengths} {engine}\n")
+    expected = {"seq": 2048, "max-prompt-tokens": 1536, "max-response-tokens": 512, "rollout": "colocated:0.4"}
+    assert {name: options[name] for name in expected} == expected
+    assert options["on-policy"] == 0.7
+    assert not {"--lmbda", "--max_completion_length"} & {one.key for one in reading.not_modelled}
+
+
 def test_a_program_with_ms_swifts_rlhf_options_is_its_fork() -> None:
     line = "torchrun --nproc_per_node=8 scripts/rlhf_ds.py --rlhf_type grpo --train_type full --model Qwen/Qwen2.5-7B"
     sizes = "--max_length 20480 --max_completion_length 10240 --num_generations 8 --deepspeed zero3"
@@ -269,6 +281,25 @@ def test_a_reward_model_that_is_trained_too_is_refused() -> None:
     _, reading = read(VERL.format(64, "reward_model.model.update=before"))
     assert [one.key for one in reading.refused] == ["reward_model.model.update"]
     assert not read(VERL.format(64, "reward_model.model.update=none"))[1].refused
+
+
+def test_distillation_of_nemo_rl_has_a_teacher_and_an_engine() -> None:
+    """examples/configs/distillation_math.yaml: 128 prompts of one response, trained on in two updates of 64."""
+    text = (
+        "distillation: {num_prompts_per_step: 128, num_generations_per_prompt: 1}\n"
+        "policy:\n  model_name: Qwen/Qwen3-1.7B-Base\n  train_global_batch_size: 64\n  train_micro_batch_size: 1\n"
+        "  max_total_sequence_length: 8192\n  generation:\n    vllm_cfg: {gpu_memory_utilization: 0.6}\n"
+        "teacher: {model_name: Qwen/Qwen3-4B}\ncluster: {gpus_per_node: 8, num_nodes: 1}\n"
+    )
+    options = reading_of(source_of(text, "distillation.yaml")).inputs
+    expected = {
+        "task": "distill",
+        "reference": "qwen3-4b",
+        "rollout": "colocated:0.6",
+        "global-batch": 64,
+        "updates": 2,
+    }
+    assert {name: options[name].value for name in expected} == expected
 
 
 def test_on_policy_distillation_of_nemo_rl_is_no_grpo() -> None:

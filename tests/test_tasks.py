@@ -252,14 +252,94 @@ def test_advice_names_each_change_once(napkin: Napkin) -> None:
     assert len(changes) == len(set(changes)) > 1
 
 
-def test_gkd_holds_what_distillation_does_and_has_no_time(napkin: Napkin) -> None:
+def test_gkd_holds_what_distillation_does_and_has_no_time_without_an_engine(napkin: Napkin) -> None:
     """TRL's GKD generates with the model itself before some steps; the step is distillation's."""
     line = "memory qwen2.5-0.5b --reference qwen2.5-1.5b --seq 1024 --json --task"
     assert napkin(f"{line} gkd").values == napkin(f"{line} distill").values
     for command in ("step", "plan"):
         refused = napkin(f"{command} qwen2.5-0.5b --task gkd --reference qwen2.5-1.5b --gpus 1 --hardware h100")
         assert refused.status == 3
-        assert "generates responses is not modeled" in refused.err
+        assert "itself generates responses is not modeled" in refused.err
+
+
+TAUGHT = "qwen3-8b --task {} --reference qwen3-14b --gpus 8 --hardware h100 --zero 3"
+SAMPLED = "--prompt-tokens 200 --response-tokens 500 --global-batch 64 --rollout colocated:0.3"
+
+
+def test_an_engine_generates_for_distillation_in_a_share_of_the_steps(napkin: Napkin) -> None:
+    """What each step has is in all of them; generation and the transfer of weights only where the engine generates, of
+    as many tokens as GRPO of one response per prompt."""
+    line = f"step {TAUGHT.format('gkd')} {SAMPLED} --json"
+    usual, half, every = (napkin(f"{line}{more}").values for more in ("", " --on-policy 0.5", " --on-policy 1"))
+    assert usual == half
+    for path in ("step/generation", "step/weight_transfer"):
+        assert half[path] == pytest.approx(every[path] / 2, rel=1e-12)
+    for path in ("step/reference", "step/update"):
+        assert half[path] == every[path]
+    assert half["step/time"] == pytest.approx(
+        every["step/time"] - half["step/generation"] - half["step/weight_transfer"]
+    )
+    grpo = napkin(
+        f"step {TAUGHT.format('grpo')} {SAMPLED} --samples-per-prompt 1 --json".replace("--reference qwen3-14b", "")
+    )
+    assert grpo.values["step/generation"] == every["step/generation"]
+    assert "step/logprobs" not in every
+    assert napkin(line.replace("gkd", "distill")).values["step/time"] == every["step/time"]
+    run = napkin(f"train-time{line.removeprefix('step')} --samples 6400 --epochs 2").values
+    assert run["time/uninterrupted"] == pytest.approx(200 * half["step/time"])
+
+
+def test_the_engine_of_distillation_shares_the_gpu_with_teacher_and_model(napkin: Napkin) -> None:
+    """Next to the engine's three tenths lie the states of the step without an engine, and no activations."""
+    line = f"memory {TAUGHT.format('distill')}"
+    found = napkin(f"{line} {SAMPLED} --json").values
+    alone = napkin(f"{line} --seq 700 --global-batch 64 --json").values
+    held = sum(found[f"memory/{name}"] for name in ("parameters", "models", "optimizer", "overhead"))
+    assert found["memory/phase/rollout"] == pytest.approx(0.3 * found["memory/capacity"] + held)
+    for name in ("parameters", "models", "optimizer", "gradients"):
+        assert found[f"memory/{name}"] == alone[f"memory/{name}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"step {TAUGHT.format('gkd')} {SAMPLED} --reward qwen3-4b", "--reward has no effect here"),
+        (f"memory {TAUGHT.format('gkd')} --on-policy 0.3", "--on-policy has no effect here: no engine generates"),
+        (
+            f"step {TAUGHT.format('grpo')} {SAMPLED} --samples-per-prompt 4 --on-policy 0.3",
+            "--on-policy has no effect here: --task grpo generates all responses",
+        ),
+        (f"step {TAUGHT.format('gkd')} {SAMPLED} --on-policy 0", "is not a share above 0"),
+    ],
+)
+def test_options_of_the_engine_are_refused_where_they_mean_nothing(napkin: Napkin, line: str, said: str) -> None:
+    refused = napkin(line)
+    assert refused.status == 2
+    assert said in refused.err
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_plan_of_distillation_has_the_memory_of_memory(napkin: Napkin, gpus: int) -> None:
+    """The teacher's tape has its own layouts: one sequence in a micro-batch or several, of those that may fit."""
+    line = (
+        f"plan qwen3-8b --task distill --reference qwen3-14b --gpus {gpus} --hardware h100 --seq 512 --global-batch 64"
+    )
+    found = napkin(f"{line} --json --rows 4").data
+    assert found["rows"]
+    for row in found["rows"]:
+        again = napkin(row["command"].removeprefix("napkin ") + " --json")
+        assert again.values["memory/total"] == row["memory"]
+
+
+def test_plan_gives_an_engine_less_where_nothing_fits_next_to_its_usual_share(napkin: Napkin) -> None:
+    """Half of the card is too much next to the states of all weights on four GPUs, and the host is slow."""
+    line = f"plan qwen3-8b --task grpo --gpus 4 --hardware h100 {SAMPLED} --samples-per-prompt 1 --json"
+    free = napkin(line.replace(" --rollout colocated:0.3", "")).data
+    used = next(row for row in free["rows"] if row["recommended"])
+    assert (used["rollout"], used["rollout-offload"], used["fit"]) == ("colocated:0.25", "", "fits")
+    stated = napkin(line.replace("colocated:0.3", "colocated:0.5")).data["rows"]
+    assert {row["rollout"] for row in stated} == {"colocated:0.5"}
+    assert used["step/time"] < next(row["step/time"] for row in stated if row["fit"] == "fits")
 
 
 def test_plan_advises_what_memory_does_where_no_layout_of_a_task_fits(napkin: Napkin) -> None:

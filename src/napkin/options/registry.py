@@ -69,7 +69,8 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     freeze-head offload
     freeze-layers lora-targets quantized
     modules-to-save quantize-experts adapter trainer reference prompt-tokens max-prompt-tokens response-tokens
-    max-response-tokens samples-per-prompt updates off-policy-steps rollout rollout-tp rollout-eager rollout-offload
+    max-response-tokens samples-per-prompt updates off-policy-steps on-policy rollout rollout-tp rollout-eager
+    rollout-offload
     micro-batch-tokens logprob-micro-batch padding reward critic vp sp profile
     epochs sample-tokens lengths packing steps lora-dropout fsdp-version separate-gradients
     tokens-per-second-per-gpu optimizer-in-backward

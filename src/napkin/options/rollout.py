@@ -64,6 +64,13 @@ OPTIONS = (
         default="0, no overlap",
     ),
     Option(
+        "on-policy",
+        units.fraction,
+        "Share of steps of distillation on responses that an engine generates; the others have those of the data",
+        metavar="X",
+        default="0.5 in GKD, else 1",
+    ),
+    Option(
         "rollout",
         engine,
         "Generation engine: colocated:SHARE (of memory), separate:GPUS, none",
@@ -107,6 +114,7 @@ ROLLOUT = (
     *LENGTHS,
     "updates",
     "off-policy-steps",
+    "on-policy",
     "rollout",
     "rollout-tp",
     "rollout-eager",

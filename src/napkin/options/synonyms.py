@@ -157,6 +157,7 @@ SAME = {
     "reward": "reward-model reward-model-path reward-model-name reward-pretrain",
     "critic": "value-model critic-model critic-pretrain critic-model-path value-model-name",
     "reference": "ref-model reference-model ref ref-model-path ref-pretrain",
+    "on-policy": "lmbda on-policy-share on-policy-fraction",
     "updates": "num-mini-batches updates-per-step",
     "response-tokens": """output-tokens output-len output-length osl max-new-tokens gen-len gen-tokens
         output-sequence-length mean-output-tokens answer-tokens""",

@@ -62,6 +62,7 @@ class RolloutLengths:
     lent      share of them that must be there before the trainer starts, until when it lends its GPUs
     dispatch  tokens/s at which the library's driver sends the sequences of a pass to the workers, 0 if unknown
     padded    whether it sends them padded to the longest prompt and response
+    generated share of steps whose responses are generated; the others have those of the data
     """
 
     prompt: int
@@ -77,6 +78,7 @@ class RolloutLengths:
     lent: float = 0.0
     dispatch: float = 0.0
     padded: bool = False
+    generated: float = 1.0
 
     @property
     def mean(self) -> int:

@@ -52,7 +52,7 @@ def _copied(case: Configuration) -> Iterator[Hit]:
 
 def _asked_again(case: Configuration) -> Iterator[Hit]:
     references = [one for one in case.setup.forwards if one.name == REFERENCE]
-    if references and not case.setup.task.rollout:
+    if references and not (case.setup.task.rollout or case.setup.task.generates):
         said = "the reference's log-probabilities are the same in every epoch"
         yield Hit(said, "reference", ({"reference": "precomputed"},))
 

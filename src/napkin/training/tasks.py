@@ -39,7 +39,7 @@ class Task:
     mismatched   a batch's responses with the prompts of others run as well, without gradients (KTO's estimate of the KL
                  term)
     scalar       the head has one output, a score
-    generates    the model generates responses itself, without an engine, before some of its steps
+    generates    before some of its steps the model generates the responses that it trains on, itself or on an engine
     rollout      it trains on responses that an inference engine generates with the model in each step
     critic       a second value model is trained
     """
@@ -189,7 +189,8 @@ TASKS: dict[str, Task] = {
             teacher=True,
             generates=True,
             source="trl/experimental/gkd/gkd_trainer.py, training_step: with probability lmbda, 0.5 by default, the "
-            "model generates the responses of a batch itself before the step of distillation",
+            "model generates the responses of a batch itself before the step of distillation; ms-swift has an engine for "
+            "them (swift/rlhf_trainers/gkd_trainer.py)",
         ),
         Task(
             "rm",

@@ -42,7 +42,7 @@ def read_task(inputs: Inputs) -> Task:
     """Return the task; pretraining if none is named. Fine-tuning on text alone trains as pretraining does."""
     if "task" not in inputs.command.names:
         return PRETRAIN
-    task = TASKS[inputs.text("task")] if inputs.has("task") else PRETRAIN
+    task = _on_engine(inputs, TASKS[inputs.text("task")]) if inputs.has("task") else PRETRAIN
     if task.rollout and "prompt-tokens" not in inputs.command.names:
         raise Refused(
             f"--task {task.name}: {inputs.command.name} does not answer for steps that generate",
@@ -53,12 +53,25 @@ def read_task(inputs: Inputs) -> Task:
     return task
 
 
+def stated_task(inputs: Inputs) -> Task:
+    """Return the task as it is stated; read_task records that it matters."""
+    return _on_engine(inputs, TASKS[str(inputs.peek("task") or PRETRAIN.name)])
+
+
+def _on_engine(inputs: Inputs, task: Task) -> Task:
+    """Return a task, with responses of an engine for a teacher to judge where --rollout places one."""
+    placed = task.teacher and str(inputs.peek("rollout") or NONE) != NONE
+    return replace(task, rollout=True) if placed else task
+
+
 def read_whether_rollout(inputs: Inputs) -> bool:
-    """Return whether the task is reinforcement learning; else reject options that belong to it."""
-    found = TASKS[str(inputs.peek("task") or PRETRAIN.name)].rollout
-    if not found:
+    """Return whether an engine generates responses in a step; else reject options that belong to it."""
+    task = stated_task(inputs)
+    if task.teacher and not task.rollout:
+        inputs.because(ROLLOUT, "no engine generates the responses", "--rollout colocated:0.5")
+    elif not task.rollout:
         inputs.because(ROLLOUT, "only reinforcement learning generates responses", "--task grpo, rloo or ppo")
-    return found
+    return task.rollout
 
 
 def read_as_trained(inputs: Inputs, model: Model) -> Model:
@@ -124,6 +137,9 @@ def read_sampled(inputs: Inputs, model: Model) -> tuple[ForwardPass, ...]:
     task = read_task(inputs)
     if not task.rollout:
         return ()
+    if not task.preference:
+        inputs.depends(("reward", "critic"), False, f"--task {task.name} learns from its teacher", "--task ppo")
+        return ()
     from napkin.operations.trained import with_score
 
     found = [ForwardPass(LOGPROBS, adapters=True, first=True)]
@@ -168,7 +184,8 @@ def _read_teacher(inputs: Inputs, task: Task) -> tuple[ForwardPass, ...]:
     if word == PRECOMPUTED:
         inputs.note("the teacher's largest logits are read with the data: its pass is not in a step")
         return ()
-    inputs.note("responses come from the data: none is generated in a step")
+    if not task.rollout:
+        inputs.note("responses come from the data: none is generated in a step")
     return forward_passes(task, word, _read_other(inputs, word), False)
 
 

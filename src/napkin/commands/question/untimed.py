@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.tasks import stated_task
 from napkin.errors import Problems, Refused
 from napkin.inputs.hardware import Hardware
 from napkin.options.training import UNTIMED
 from napkin.training.setup import Setup
-from napkin.training.tasks import PRETRAIN, TASKS, Task
+from napkin.training.tasks import Task
 
 
 def check_timed(inputs: Inputs, setup: Setup) -> None:
@@ -23,7 +24,7 @@ def check_timed(inputs: Inputs, setup: Setup) -> None:
 def read_untimed(inputs: Inputs) -> None:
     """Refuse (3) options whose effect on a step's time is not modeled, all at once."""
     _refuse(name for name in UNTIMED if name in inputs and inputs.peek(name) not in (None, False))
-    check_generates(TASKS[str(inputs.peek("task") or PRETRAIN.name)])
+    check_generates(stated_task(inputs))
 
 
 def read_searched(inputs: Inputs) -> None:
@@ -62,11 +63,11 @@ def check_host_link(hardware: Hardware, setup: Setup) -> None:
 
 
 def check_generates(task: Task) -> None:
-    """Refuse a task in which the model itself generates responses."""
-    if task.generates:
+    """Refuse a task in which the model itself generates responses, without an engine."""
+    if task.generates and not task.rollout:
         raise Refused(
-            f"--task {task.name}: the time in which the model generates responses is not modeled",
-            "--task distill times its other steps; napkin memory counts its bytes",
+            f"--task {task.name}: the time in which the model itself generates responses is not modeled",
+            "--rollout colocated:0.5, an engine that generates them; --task distill times the other steps",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.machine import WHICH
 from napkin.commands.question.model import read_model
-from napkin.commands.question.tasks import read_trainer
+from napkin.commands.question.tasks import read_task, read_trainer
 from napkin.errors import NapkinError
 from napkin.evidence.figures.response_lengths import TokenRange, answers_within, kind_of, prompts_within
 from napkin.planning.rollout_lengths import RolloutLengths
@@ -21,6 +21,9 @@ USAGES = {
 }
 
 
+ON_POLICY = "0.5"
+"""Share of steps of GKD on responses of the model (trl/experimental/gkd/gkd_config.py and swift/arguments/rlhf_args.py,
+lmbda)."""
 BY_GPUS = "how many prompts per step follows from the micro-batches of all ranks"
 
 
@@ -123,6 +126,10 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
     for name, (what, _) in SPANS.items():
         if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
             whys[name] = f"how long are {what}, on average?"
+    task = read_task(inputs)
+    if task.teacher:
+        inputs.default("samples-per-prompt", "1")
+    inputs.depends(("on-policy",), task.teacher, f"--task {task.name} generates all responses", "leave it out")
     whys["samples-per-prompt"] = "how many responses per prompt?"
     whys |= {"gpus": BY_GPUS} if _read_whether_by_gpus(inputs) else {"global-batch": "how many prompts per step?"}
     inputs.need_all(whys, usages=USAGES)
@@ -144,6 +151,9 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
         behind=inputs.integer("off-policy-steps", default="0"),
         joined=trainer.joins_steps,
         dispatch=trainer.dispatch,
+        generated=float(inputs.number("on-policy", default=ON_POLICY if task.generates else "1"))
+        if task.teacher
+        else 1,
     )
     if whole not in (None, found.most):
         raise NapkinError(

@@ -144,7 +144,11 @@ def _note(inputs: Inputs, task: str, away: tuple[str, ...], lengths: RolloutLeng
             f"{task}: the next responses are generated while the trainer works; then the weights are transferred"
         )
     else:
-        inputs.note(f"{task}: generation, log-probabilities and the update follow each other")
+        inputs.note(f"{task}: generation, passes without gradients and the update follow each other")
+    if lengths.generated < 1:
+        inputs.note(
+            f"the model generates the responses of {lengths.generated:.0%} of the steps; the others have the data's"
+        )
     inputs.note("each response is trained on once")
     if lengths.updates > 1:
         inputs.note(

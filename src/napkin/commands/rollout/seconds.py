@@ -13,7 +13,7 @@ from napkin.operations.model import Model
 from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollouts import ELEMENT, Engine, rollout_of, tensors
 from napkin.record import record, replace
-from napkin.term import TRUE, Term, add, constant, leaf, multiply
+from napkin.term import GIVEN, TRUE, Term, add, constant, leaf, multiply
 from napkin.timing.rollout import (
     broadcast_time,
     dispatch_time,
@@ -82,6 +82,7 @@ def seconds_of(
     if engine is not None:
         generation, sync = _generation(engine, lengths, hardware), _sync(engine, prediction, model)
         inner += generation.parts
+        generation, sync = (None if one is None else _in_share(one, lengths.generated) for one in (generation, sync))
         generation = _slower(generation, factor)
         moved = [
             _slower(one, factor) for one in (sync, None if away is None else offload_time(away)) if one is not None
@@ -123,6 +124,13 @@ def _sync(engine: Engine, prediction: StepPrediction, model: Model) -> Term | No
 def _slower(phase: Term, factor: Term) -> Term:
     """Return the seconds of a phase scaled by a factor."""
     return multiply(phase.name, factor, phase.renamed(f"{phase.name}/counted"))
+
+
+def _in_share(phase: Term, share: float) -> Term:
+    """Return the mean seconds of a phase that only this share of all steps has."""
+    if share == 1.0:
+        return phase
+    return multiply(phase.name, leaf("share_of_steps", share, "1", GIVEN), phase.renamed(f"{phase.name}/in_a_step"))
 
 
 def _repeated(part: Term, updates: int) -> Term:

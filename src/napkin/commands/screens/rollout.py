@@ -21,8 +21,8 @@ from napkin.units import human
 
 SAYS = {
     "generation": "prefill and decode",
-    "logprobs": "log-probabilities before the update",
-    "reference": "log-probabilities of the reference",
+    "logprobs": "of the policy, before the update",
+    "reference": "of the reference, or the teacher",
     "reward": "scores of the reward model",
     "values": "the critic's values",
     "critic": "the critic's update",

@@ -222,18 +222,24 @@ def of_trl(reading: Reading, sizes: tuple[int, int], usual_beta: float | None = 
         usual = 2 if reading.value_of("task") == "rloo" else 8
         reading.default("samples-per-prompt", usual, "num_generations")
     take_longest(reading, "max_prompt_length", "max_completion_length", sizes)
-    if reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate":
-        share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
-        reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
-        reading.take("rollout-tp", "vllm_tensor_parallel_size", whole)
-        reading.take("rollout-eager", "vllm_enforce_eager", flag)  # ms-swift's
-    elif served := _server(reading):
+    if not take_engine_of_trl(reading) and (served := _server(reading)):
         reading.ask("rollout", served)
     weight = reading.read("beta", number)
     if weight is not None:
         reading.derive("reference", _reference(reading) if weight else "none", "beta")
     elif usual_beta and "beta" not in reading.source:
         reading.default("reference", _reference(reading), "beta")
+
+
+def take_engine_of_trl(reading: Reading) -> bool:
+    """Read the vLLM that shares the trainer's GPUs; return whether there is one."""
+    if not (reading.read("use_vllm", flag) and str(reading.source.plain("vllm_mode") or "").lower() == "colocate"):
+        return False
+    share = reading.read("vllm_gpu_memory_utilization", number) or 0.3
+    reading.derive("rollout", f"colocated:{share:g}", "vllm_mode", "vllm_gpu_memory_utilization")
+    reading.take("rollout-tp", "vllm_tensor_parallel_size", whole)
+    reading.take("rollout-eager", "vllm_enforce_eager", flag)  # ms-swift's
+    return True
 
 
 def take_moved(reading: Reading, keys: Mapping[str, str]) -> None:

@@ -28,12 +28,12 @@ from napkin.inputs.launch.names import (
 )
 from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.rollouts import of_trl, take_moved, take_other_model
+from napkin.inputs.launch.rollouts import of_trl, take_engine_of_trl, take_moved, take_other_model
 from napkin.inputs.launch.shared import take_amount, take_liger
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, FROM_FILE
 from napkin.inputs.launch.towers import take_towers
-from napkin.inputs.launch.values import flag, whole
+from napkin.inputs.launch.values import flag, number, whole
 
 RLHF = ("dpo", "orpo", "simpo", "kto", "rm", "ppo", "grpo", "gkd")
 """Values of rlhf_type that are napkin tasks under the same name."""
@@ -93,15 +93,28 @@ def _seq(reading: Reading) -> None:
             reading.ask("seq", "max_length")
     elif length:
         reading.put("seq", length, "max_length")
-        if reading.value_of("task") == "gkd" and ANSWER in reading.source:
-            reading.omit(ANSWER, "length of the responses that the student generates")
     else:
         reading.ask("seq", "max_length")
     reading.take("packing", "packing", flag)
 
 
+def _distilled(reading: Reading) -> None:
+    """Read GKD's engine, where it has one, and the share of steps for which it generates. A sample with its response
+    has at most max_length tokens."""
+    length, answer = reading.read("max_length", whole), reading.read(ANSWER, whole) or 512
+    if take_engine_of_trl(reading) and length and length > answer:
+        reading.derive("max-response-tokens", answer, ANSWER)
+        reading.derive("max-prompt-tokens", length - answer, "max_length", ANSWER)
+        reading.take("on-policy", "lmbda", number)
+        reading.default("samples-per-prompt", 1, "num_generations")
+    elif ANSWER in reading.source:
+        reading.omit(ANSWER, "length of the responses that the student generates")
+
+
 def _rollout(reading: Reading) -> None:
     """Read GRPO's engine, lengths and reference, which is the model with adapters disabled where it has any."""
+    if reading.value_of("task") == "gkd":
+        _distilled(reading)
     if reading.value_of("task") != "grpo":
         return
     length = reading.read("max_length", whole)
@@ -240,10 +253,10 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(" ".join(TOWERS), "freeze", "tower and aligner are frozen by default", _towers),
         KeyRule(
-            f"num_generations {ANSWER} use_vllm vllm_mode vllm_enforce_eager beta offload_optimizer offload_model",
+            f"num_generations {ANSWER} use_vllm vllm_mode vllm_enforce_eager beta lmbda offload_optimizer offload_model",
             "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp rollout-eager rollout-offload "
-            "reference",
-            "GRPO as in TRL; the reference is the model with adapters disabled",
+            "reference on-policy",
+            "GRPO as in TRL; the reference is the model with adapters disabled; GKD's own engine",
             _rollout,
         ),
         KeyRule(

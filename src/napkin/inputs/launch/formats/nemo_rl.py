@@ -122,7 +122,7 @@ def _batch(reading: Reading) -> None:
     if reading.read(f"{P}.dynamic_batching.enabled", flag):
         reading.ask("micro-batch", f"{P}.dynamic_batching.enabled", micro)
     batch = reading.take("global-batch", total, whole)
-    if reading.value_of("task") in ("grpo", "ppo"):
+    if reading.value_of("task") in ("grpo", "ppo", "distill"):
         _rollout(reading, batch or 0)
         tokens = (f"{P}.sequence_packing.enabled", f"{P}.dynamic_batching.enabled")
         if not any(reading.read(key, flag) for key in tokens):  # else it says tokens of a micro-batch
@@ -166,6 +166,8 @@ def _rollout(reading: Reading, trained: int) -> None:
         reading.derive("reference", "same" if weight else "none", key)
     if block == "ppo":
         take_other_model(reading, "critic", "value.model_name")
+    if block == "distillation":
+        take_other_model(reading, "reference", "teacher.model_name")
 
 
 def _apart(reading: Reading) -> None:
@@ -282,7 +284,8 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{P}.train_micro_batch_size {P}.train_global_batch_size {P}.max_total_sequence_length "
             f"grpo.num_prompts_per_step grpo.num_generations_per_prompt ppo.num_prompts_per_step "
-            f"ppo.num_generations_per_prompt ppo.ppo_epochs value.model_name {G}.vllm_cfg.gpu_memory_utilization "
+            f"ppo.num_generations_per_prompt ppo.ppo_epochs value.model_name teacher.model_name "
+            f"distillation.num_prompts_per_step distillation.num_generations_per_prompt {G}.vllm_cfg.gpu_memory_utilization "
             f"{G}.vllm_cfg.enforce_eager "
             f"{G}.vllm_cfg.tensor_parallel_size {G}.colocated.* loss_fn.reference_policy_kl_penalty "
             "grpo.async_grpo.enabled grpo.async_grpo.max_trajectory_age_steps ppo.async_ppo.enabled "
@@ -317,5 +320,6 @@ FORMAT = LaunchFormat(
         "cluster": "process placement",
         "grpo.*dynamic_sampling* grpo.batch_multiplier": "prompts that are drawn again",
         "value": "placement and batch of the critic",
+        "teacher": "placement and batch of the teacher",
     },
 )
