@@ -31,8 +31,9 @@ memory."""
 class Freedom:
     """The search space of the engine.
 
-    shares   of each GPU's memory if it is colocated, the first one that surely fits    asleep, away  whether the engine sleeps during training, and the
-             trainer's states that are offloaded during generation    movable  those that its library can offload then
+    shares   of each GPU's memory if it is colocated, until a step surely fits
+    asleep, away  whether the engine sleeps during training, and the trainer's states that are offloaded during generation
+    movable  those that its library can offload then
     where    "", colocated or separate, as given            apart  GPUs of a separate engine, if given
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends all weights to them
