@@ -189,8 +189,8 @@ TASKS: dict[str, Task] = {
             teacher=True,
             generates=True,
             source="trl/experimental/gkd/gkd_trainer.py, training_step: with probability lmbda, 0.5 by default, the "
-            "model generates the responses of a batch itself before the step of distillation; ms-swift has an engine for "
-            "them (swift/rlhf_trainers/gkd_trainer.py)",
+            "model generates the responses of a batch itself before the step of distillation; ms-swift has an engine "
+            "for them (swift/rlhf_trainers/gkd_trainer.py)",
         ),
         Task(
             "rm",

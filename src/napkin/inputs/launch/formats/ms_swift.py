@@ -253,7 +253,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(" ".join(TOWERS), "freeze", "tower and aligner are frozen by default", _towers),
         KeyRule(
-            f"num_generations {ANSWER} use_vllm vllm_mode vllm_enforce_eager beta lmbda offload_optimizer offload_model",
+            f"num_generations {ANSWER} use_vllm vllm_mode vllm_enforce_eager beta lmbda "
+            "offload_optimizer offload_model",
             "samples-per-prompt max-prompt-tokens max-response-tokens rollout rollout-tp rollout-eager rollout-offload "
             "reference on-policy",
             "GRPO as in TRL; the reference is the model with adapters disabled; GKD's own engine",
