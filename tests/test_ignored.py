@@ -33,7 +33,8 @@ step llama3-8b --gpus 8 --zero 3 --hardware h100
 step llama3-8b --gpus 16 --tp 2 --pp 4 --global-batch 32 --hardware h100
 step gpt2 --hardware a100
 step gpt2 --task grpo --hardware a100 --prompt-tokens 100 --response-tokens 300 --samples-per-prompt 2 --global-batch 4
-step gpt2 --task gkd --reference gpt2-large --rollout colocated --hardware a100 --prompt-tokens 9 --response-tokens 30 --global-batch 4
+step gpt2 --task gkd --reference gpt2-large --rollout colocated --hardware a100 --prompt-tokens 100 \
+--response-tokens 300 --global-batch 4
 step mixtral-8x7b --gpus 16 --ep 8 --zero 1 --global-batch 64 --hardware h100
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100 --mfu 0.5
 train-time --params 70B --tokens 15T --gpus 1024 --hardware h100

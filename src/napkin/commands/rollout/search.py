@@ -33,7 +33,8 @@ class Freedom:
 
     shares   of each GPU's memory if it is colocated, until a step surely fits
     asleep   whether the engine sleeps during training
-    away     the trainer's states that are offloaded during generation    movable  those that its library can offload then
+    away     the trainer's states that are offloaded during generation
+    movable  those that its library can offload then
     where    "", colocated or separate, as given            apart  GPUs of a separate engine, if given
     ranks    its tensor-parallel ranks, None: searched
     family   of engines that the trainer's library starts   broadcast  byte/s at which it sends all weights to them
@@ -114,8 +115,8 @@ class RolloutSearch:
         return sorted(self._ways(gpus), key=lambda one: (one.fit.verdict == NOT, one.time))
 
     def _ways(self, gpus: int) -> Iterator[RolloutLayout]:
-        """Yield the layouts with each engine. One on the trainer's GPUs is tried with one share after the other, until a
-        step surely fits that moves no more to the host than the library does."""
+        """Yield the layouts with each engine. One on the trainer's GPUs is tried with one share after the other, until
+        a step surely fits that moves no more to the host than the library does."""
         free = self.freedom
         if free.where == "separate" or self.lengths.behind:
             for engine in self._apart(gpus):
