@@ -82,10 +82,10 @@ def seconds_of(
     if engine is not None:
         generation, sync = _generation(engine, lengths, hardware), _sync(engine, prediction, model)
         inner += generation.parts
-        generation, sync = (None if one is None else _in_share(one, lengths.generated) for one in (generation, sync))
-        generation = _slower(generation, factor)
+        generation = _slower(_in_share(generation, lengths.generated), factor)
+        sent = None if sync is None else _in_share(sync, lengths.generated)
         moved = [
-            _slower(one, factor) for one in (sync, None if away is None else offload_time(away)) if one is not None
+            _slower(one, factor) for one in (sent, None if away is None else offload_time(away)) if one is not None
         ]
         phases = (generation, *parts, *moved)
         if lengths.behind:
