@@ -136,13 +136,15 @@ def predictions(config: Config, field: str = "num_nextn_predict_layers") -> int:
     return count
 
 
-def prediction_modules(count: int, hidden: int, norm: NormStyle, layer: Layer) -> tuple[Layer, ...]:
+def prediction_modules(count: int, hidden: int, norm: NormStyle, *layers: Layer) -> tuple[Layer, ...]:
     """Return multi-token prediction modules (DeepSeek-V3, arXiv 2412.19437, section 2.2): norms of the hidden state and
-    of the next token's embedding, a projection 2h → h of both, one more layer, a norm; embedding and head are the
-    model's."""
+    of the next token's embedding, a projection 2h → h of both, one more layer (or several), a norm; embedding and head
+    are the model's."""
     if not count:
         return ()
-    inner = tuple(replace(op, reads=tuple("joined" if r == "x" else r for r in op.reads)) for op in layer.operations)
+    inner: Operations = ()
+    for place, layer in enumerate(layers):
+        inner += _reading(layer.operations, inner[-1].name if inner else "joined", f"{place}/" if place else "")
     operations: Operations = (
         norm("hidden_norm", "x", hidden),
         norm("token_norm", "x", hidden),
@@ -152,3 +154,11 @@ def prediction_modules(count: int, hidden: int, norm: NormStyle, layer: Layer) -
         norm("output_norm", inner[-1].name, hidden),
     )
     return (Layer("multi_token_prediction", operations),) * count
+
+
+def _reading(operations: Operations, stream: str, prefix: str) -> Operations:
+    """Return a layer's operations that read this stream, with the prefix before their names."""
+    names = {op.name: prefix + op.name for op in operations} | {"x": stream}
+    return tuple(
+        replace(op, name=prefix + op.name, reads=tuple(names.get(one, one) for one in op.reads)) for op in operations
+    )

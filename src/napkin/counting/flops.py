@@ -126,10 +126,11 @@ def _operations(model: Model, stack: Stack, mtp: bool) -> list[tuple[str, Number
     for kind, count, layer in stack.kinds():
         found += [(kind, count, op) for op in layer.operations]
     found += [("", 1, op) for op in stack.after]
+    heads = [op for op in stack.after if op.role == LM_HEAD]
     if mtp and model.extra and stack is model.stacks[-1]:
-        modules = len(model.extra)
-        heads = [op for op in stack.after if op.role == LM_HEAD]
-        found += [("multi_token_prediction", modules, op) for op in (*model.extra[0].operations, *heads)]
+        found += [("multi_token_prediction", len(model.extra), op) for op in (*model.extra[0].operations, *heads)]
+    if stack.losses > 1:
+        found += [("multi_token_prediction", stack.losses - 1, op) for op in heads]
     return found
 
 

@@ -24,7 +24,15 @@ QUARTERS = 4
 
 
 def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
-    """Run the operations after the layers, and the loss; return the bytes of logits that the training loop holds."""
+    """Run the operations after the layers, and the loss, as often as the model predicts a further token; return the
+    bytes of logits that the training loop holds."""
+    for _ in range(stack.losses - 1):
+        _run_head_once(lowering, stack, residual)
+    return _run_head_once(lowering, stack, residual)
+
+
+def _run_head_once(lowering: Lowering, stack: Stack, residual: Value) -> Number:
+    """Run them once; return the same."""
     form = LOSSES.get(lowering.implementation.loss)
     kept_on: Number = 0
     if stack.after and stack.after[-1].role == LOSS:  # a head of another kind, with a loss of its own

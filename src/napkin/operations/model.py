@@ -71,12 +71,16 @@ LONGEST_PERIOD = 64
 class Stack:
     """Layers as patterns of runs, with the operations before them (embedding) and after them (final norm, head).
 
-    Layers that are equal are one object."""
+    Layers that are equal are one object.
+
+    losses  times that the head and its loss run: once more for each multi-token prediction module among the layers
+    """
 
     name: str
     before: tuple[Operation, ...]
     patterns: tuple[Pattern, ...]
     after: tuple[Operation, ...]
+    losses: int = 1
 
     @property
     def runs(self) -> Runs:
@@ -245,6 +249,16 @@ class Model:
     unit: int = 1
     least: int = 1
     next_token: bool = False
+
+    @property
+    def predicting(self) -> Model:
+        """The model as it is trained with its multi-token prediction modules: each is one more layer at the end, after
+        which the head and its loss run once more (DeepSeek-V3, arXiv 2412.19437, section 2.2; NVIDIA/Megatron-LM
+        megatron/core/transformer/multi_token_prediction.py, process_mtp_loss)."""
+        *others, last = self.stacks
+        more = _repeating((1, module) for module in self.extra) if self.extra else ()
+        trained = replace(last, patterns=(*last.patterns, *more), losses=last.losses + len(self.extra))
+        return replace(self, stacks=(*others, trained), extra=())
 
     @property
     def logits(self) -> int:

@@ -34,7 +34,7 @@ OPTIONS = (
     Option("batch", units.degree, "Number of sequences", metavar="N", default="1"),
     Option("images", units.positive_count, "Images per sequence (tiles, if the model splits images)", metavar="N"),
     Option("image-tokens", units.positive_count, "Tokens per image in the language model", "token", "N"),
-    flag("mtp", "Count the multi-token prediction modules too"),
+    flag("mtp", "Count the multi-token prediction modules too, or train them"),
     flag("indexer-loss", "Count the backward pass of sparse attention's indexers (trained by a separate loss)"),
     Option(
         "vocab-multiple",

@@ -88,15 +88,19 @@ def head_time(clock: Clock, model: Model) -> LayerTime:
 
 
 def _add_logits(own: LayerClock, model: Model, head: Operation) -> None:
-    """Add the head's matmul, always in 16 bits, and the loss of what it makes."""
+    """Add the head's matmul, always in 16 bits, and the loss of what it makes; both run again for each module that
+    predicts a further token."""
     clock, learning, linear = own.clock, head.learning, head.linear()
+    tokens, losses = clock.tokens, model.stacks[-1].losses
+    if losses > 1:
+        tokens = term.multiply("head/tokens", tokens, size("head/losses", losses))
     width = size("head/width", model.hidden if linear is None else linear.d_in)
     local = term.divide("head/rows", size("logits", model.logits), clock.tp)
-    forward, backward = clock.linear("head/logits", clock.tokens, width, local, wide=True, learning=learning)
+    forward, backward = clock.linear("head/logits", tokens, width, local, wide=True, learning=learning)
     if learning.stored or not holds_for_all(clock.layout.loss_parts > 0):  # its parts cast the weight by themselves
         own.frozen("head/logits", term.multiply("head/elements", width, local), learning)
     loss = clock.rate("loss_bytes", clock.rates.loss_bytes, BYTE)
-    read = clock.move("head/loss", term.multiply("head/loss/bytes", loss, clock.tokens, local))
+    read = clock.move("head/loss", term.multiply("head/loss/bytes", loss, tokens, local))
     own.add({"matmul": forward, "elementwise": read}, {"matmul": backward})
     if holds_for_all(clock.layout.loss_parts > 0):
         _recompute_parts(own, forward, term.multiply("head/elements_of_a_rank", width, local))

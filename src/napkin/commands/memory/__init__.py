@@ -136,6 +136,7 @@ COMMAND = Command(
         *STAGE_OPTIONS,
         *MODEL_OPTIONS,
         *PADDED,
+        "mtp",
         *ROLLOUT,
         "save",
         "host-memory",

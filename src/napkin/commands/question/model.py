@@ -44,7 +44,8 @@ def read_model(inputs: Inputs) -> Model:
         inputs.assume(model.missing)
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
-    return _read_adapted(inputs, _read_tower(inputs, read_as_trained(inputs, _read_padded(inputs, model))))
+    model = read_as_trained(inputs, _read_predicting(inputs, _read_padded(inputs, model)))
+    return _read_adapted(inputs, _read_tower(inputs, model))
 
 
 def _read_tower(inputs: Inputs, model: Model) -> Model:
@@ -58,6 +59,13 @@ def _read_tower(inputs: Inputs, model: Model) -> Model:
     from napkin.operations.trained import PROJECTOR, with_frozen_tower
 
     return with_frozen_tower(model, part if part and layers is None else PROJECTOR)
+
+
+def _read_predicting(inputs: Inputs, model: Model) -> Model:
+    """Return the model as a step trains it: with its multi-token prediction modules where --mtp asks for them."""
+    if inputs.command.name in COUNTS or "mtp" not in inputs or not read_mtp(inputs, model):
+        return model
+    return model.predicting
 
 
 def _read_adapted(inputs: Inputs, model: Model) -> Model:

@@ -187,6 +187,7 @@ COMMAND = Command(
     options=(
         *MODEL_OPTIONS,
         *PADDED,
+        "mtp",
         *SETUP_OPTIONS,
         *STATE_OPTIONS,
         *ROLLOUT,

@@ -16,7 +16,7 @@ from napkin.architectures.blocks import (
     Routing,
     plain_mlp,
 )
-from napkin.architectures.dimensions import Dimensions
+from napkin.architectures.dimensions import Dimensions, prediction_modules, predictions
 from napkin.architectures.reading import FULL, activation, never_tied, on, width
 from napkin.architectures.record import Architecture, Wrapper
 from napkin.architectures.recurrent_parts import (
@@ -45,11 +45,14 @@ NAMES = {LINEAR: "mamba2", FULL: "attention", MIXTURE: "moe", DENSE: "mlp"}
 
 @record
 class _NemotronH:
-    """Nemotron-H, as config.json describes it: the kind of each layer and the block of each kind."""
+    """Nemotron-H, as config.json describes it: the kind of each layer and the block of each kind; the number of
+    multi-token prediction modules, and the kinds of layers of each."""
 
     sizes: Dimensions
     kinds: Sequence[str]
     blocks: Mapping[str, Block]
+    predictions: int = 0
+    predicting: Sequence[str] = ()
 
 
 def nemotron_h(config: Config) -> Model:
@@ -60,7 +63,9 @@ def nemotron_h(config: Config) -> Model:
     def layer(kind: str) -> Layer:
         return mixer_layer(read.sizes.hidden, RMS_FP32, read.blocks[kind], NAMES[kind])
 
-    return network(read.sizes, runs_of(read.kinds, layer), norm=RMS_FP32)
+    model = network(read.sizes, runs_of(read.kinds, layer), norm=RMS_FP32)
+    module = map(layer, read.predicting)
+    return replace(model, extra=prediction_modules(read.predictions, read.sizes.hidden, RMS_FP32, *module))
 
 
 def _read(config: Config) -> _NemotronH:
@@ -69,10 +74,12 @@ def _read(config: Config) -> _NemotronH:
         config.must_be(field, False)
     config.must_be("sliding_window", None)
     config.must_be("n_shared_experts", 1)
-    config.ignore("expand", "moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    config.ignore("expand", "moe_shared_expert_overlap")
     config.ignore("time_step_rank")  # of Mamba's first version
     never_tied(config)
-    if config.optional_integer("num_nextn_predict_layers", least=0):
+    predicting = _predicting(config)
+    modules = predictions(config) if predicting else 0
+    if not predicting and config.optional_integer("num_nextn_predict_layers", least=0):
         config.notes.append("the multi-token-prediction layers are left out")
     sizes = grouped_sizes(config, layers=len(listed), tie=False)
     blocks: dict[str, Block] = {
@@ -81,7 +88,15 @@ def _read(config: Config) -> _NemotronH:
         MIXTURE: _mixture(config),
         DENSE: _mlp(config, "intermediate_size"),
     }
-    return _NemotronH(sizes, listed, blocks)
+    return _NemotronH(sizes, listed, blocks, modules, predicting)
+
+
+def _predicting(config: Config) -> Sequence[str]:
+    """Read what each layer of a multi-token prediction module is; none where the file does not say it."""
+    config.ignore("mtp_layers_block_type")
+    pattern = config.raw("mtp_hybrid_override_pattern", required=False)
+    known = isinstance(pattern, str) and set(pattern) <= set(LETTERS)
+    return [LETTERS[letter] for letter in str(pattern)] if known else []
 
 
 def _kinds(config: Config) -> Sequence[str]:
