@@ -42,7 +42,7 @@ def read_task(inputs: Inputs) -> Task:
     """Return the task; pretraining if none is named. Fine-tuning on text alone trains as pretraining does."""
     if "task" not in inputs.command.names:
         return PRETRAIN
-    task = _on_engine(inputs, TASKS[inputs.text("task")]) if inputs.has("task") else PRETRAIN
+    task = _read_on_engine(inputs, TASKS[inputs.text("task")]) if inputs.has("task") else PRETRAIN
     if task.rollout and "prompt-tokens" not in inputs.command.names:
         raise Refused(
             f"--task {task.name}: {inputs.command.name} does not answer for steps that generate",
@@ -53,12 +53,12 @@ def read_task(inputs: Inputs) -> Task:
     return task
 
 
-def stated_task(inputs: Inputs) -> Task:
-    """Return the task as it is stated; read_task records that it matters."""
-    return _on_engine(inputs, TASKS[str(inputs.peek("task") or PRETRAIN.name)])
+def read_stated_task(inputs: Inputs) -> Task:
+    """Return the task as it is stated, without recording that it matters."""
+    return _read_on_engine(inputs, TASKS[str(inputs.peek("task") or PRETRAIN.name)])
 
 
-def _on_engine(inputs: Inputs, task: Task) -> Task:
+def _read_on_engine(inputs: Inputs, task: Task) -> Task:
     """Return a task, with responses of an engine for a teacher to judge where --rollout places one."""
     placed = task.teacher and str(inputs.peek("rollout") or NONE) != NONE
     return replace(task, rollout=True) if placed else task
@@ -66,7 +66,7 @@ def _on_engine(inputs: Inputs, task: Task) -> Task:
 
 def read_whether_rollout(inputs: Inputs) -> bool:
     """Return whether an engine generates responses in a step; else reject options that belong to it."""
-    task = stated_task(inputs)
+    task = read_stated_task(inputs)
     if task.teacher and not task.rollout:
         inputs.because(ROLLOUT, "no engine generates the responses", "--rollout colocated:0.5")
     elif not task.rollout:

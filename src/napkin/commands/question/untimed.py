@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.tasks import stated_task
+from napkin.commands.question.tasks import read_stated_task
 from napkin.errors import Problems, Refused
 from napkin.inputs.hardware import Hardware
 from napkin.options.training import UNTIMED
@@ -24,7 +24,7 @@ def check_timed(inputs: Inputs, setup: Setup) -> None:
 def read_untimed(inputs: Inputs) -> None:
     """Refuse (3) options whose effect on a step's time is not modeled, all at once."""
     _refuse(name for name in UNTIMED if name in inputs and inputs.peek(name) not in (None, False))
-    check_generates(stated_task(inputs))
+    check_generates(read_stated_task(inputs))
 
 
 def read_searched(inputs: Inputs) -> None:
