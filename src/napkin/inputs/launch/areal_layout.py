@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import Open, flag, product, whole
+from napkin.inputs.launch.values import Open, either, flag, product, whole
 
 ACTOR, ENGINE, OLDER = "actor.backend", "rollout.backend", "allocation_mode"
 FSDP, MCORE, ARCHON = "fsdp", "megatron", "archon"
@@ -91,10 +91,7 @@ def take_layout(reading: Reading) -> None:
     else:
         reading.derive("framework", "megatron-core", where)
         reading.derive("implementation", "megatron", where)
-        divided = reading.read("actor.megatron.ddp.use_distributed_optimizer", flag)
-        if divided is not None:
-            reading.put("zero", 1 if divided else 0, "actor.megatron.ddp.use_distributed_optimizer")
-        reading.default("zero", 1, "actor.megatron.ddp.use_distributed_optimizer")
+        reading.take("zero", "actor.megatron.ddp.use_distributed_optimizer", either(1, 0), default=1)
         reading.take("vp", "actor.megatron.virtual_pipeline_parallel_size", whole)
         if sizes.get("t", 1) > 1:
             reading.derive("sp", True, where)

@@ -84,10 +84,18 @@ class Reading:
         valued = (key for key in keys if self.find(key) is not None)
         return next(valued, None) or next((key for key in keys if key in self.source), keys[0])
 
-    def take(self, option: str, keys: str, how: Callable[[object], T | None], silent: bool = False) -> T | None:
+    def take(
+        self,
+        option: str,
+        keys: str,
+        how: Callable[[object], T | None],
+        silent: bool = False,
+        default: object = None,
+    ) -> T | None:
         """Set an option from the first of these keys (separated by |) and return its value.
 
-        If the key leaves it open (a shell variable, `auto`, -1), the option is left open too, or unset if `silent`.
+        If the key leaves it open (a shell variable, `auto`, -1), the option is left open too, or unset if `silent`; if
+        the file omits it, the option has the framework's `default`, if there is one.
         """
         found, names = self.read(keys, how), keys.split("|")
         if found is not None:
@@ -95,6 +103,8 @@ class Reading:
             self._disable_others(option, names, how, found)
         elif not silent and self.find(*names) is not None:
             self.ask(option, self.named(*names))
+        if default is not None:
+            self.default(option, default, self.named(*names))
         return found
 
     def _disable_others(self, option: str, names: Sequence[str], how: Callable[[object], T | None], found: T) -> None:

@@ -163,6 +163,16 @@ def flag(value: object) -> bool | None:
     raise Unreadable(f"{shown(value)} is neither true nor false")
 
 
+def either(on: T, off: T) -> Callable[[object], T | None]:
+    """Return a parser of a flag that means one of two values."""
+
+    def read(value: object) -> T | None:
+        found = flag(value)
+        return None if found is None else on if found else off
+
+    return read
+
+
 def text(value: object) -> str | None:
     """Return a string, or None."""
     if value is None or isinstance(value, Open):

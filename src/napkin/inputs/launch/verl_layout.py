@@ -6,7 +6,7 @@ from napkin.inputs.launch.checks import check_gpus, take_heads_exchanged
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import A
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import Open, flag, product, whole
+from napkin.inputs.launch.values import Open, either, flag, product, whole
 
 
 def is_sft(source: LaunchFile) -> bool:
@@ -67,8 +67,7 @@ def _take_megatron(reading: Reading) -> None:
         where = "trainer.n_gpus_per_node"
         reading.derive("dp", gpus // dense, where, *found)
     if (reading.value_of("tp") or 1) > 1:
-        reading.take("sp", f"{degrees}.sequence_parallel", flag)
-        reading.default("sp", True, f"{degrees}.sequence_parallel")
+        reading.take("sp", f"{degrees}.sequence_parallel", flag, default=True)
     divided, sharded = f"{degrees}.use_distributed_optimizer", f"{degrees}.use_megatron_fsdp"
     if reading.read(sharded, flag):  # optim_grads_params (utils/megatron_utils.py)
         reading.put("zero", 3, sharded)
@@ -91,11 +90,7 @@ def _take_fsdp(reading: Reading) -> None:
     else:
         reading.default("framework", "fsdp", f"{A}.strategy")
     block = f"{A}.fsdp_config" if not is_sft(source) else "engine" if "engine" in source else "model.fsdp_config"
-    again = reading.read(f"{block}.reshard_after_forward", flag)
-    if again is not None:
-        reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
-    else:
-        reading.default("zero", 3, f"{block}.reshard_after_forward")
+    reading.take("zero", f"{block}.reshard_after_forward", either(3, 2), default=3)
     size = reading.read(f"{block}.fsdp_size", whole)
     stated = reading.find(f"{block}.fsdp_size")
     if size and size >= (reading.value_of("gpus") or size + 1):  # all ranks (utils/fsdp_utils.py, create_device_mesh)

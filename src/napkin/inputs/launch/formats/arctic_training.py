@@ -9,7 +9,7 @@ from napkin.inputs.launch.precisions import adapters, dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_deepspeed_block
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, natural, whole, word
+from napkin.inputs.launch.values import either, flag, natural, whole, word
 
 RENAMED = {
     "model.peft_config.r": "lora_r",
@@ -42,8 +42,7 @@ def _task(reading: Reading) -> None:
 def _layout(reading: Reading) -> None:
     """Read DeepSpeed's block; ZeRO 2 without one (config/trainer.py, build_deepspeed_config)."""
     reading.derive("framework", "deepspeed", "deepspeed")
-    reading.take("zero", f"{Z}.stage", natural)
-    reading.default("zero", 0 if Z in reading.source else 2, f"{Z}.stage")
+    reading.take("zero", f"{Z}.stage", natural, default=0 if Z in reading.source else 2)
     take_deepspeed_block(reading, Z, f"{Z}.offload_optimizer", f"{Z}.offload_param")
     if reading.read("activation_checkpoint_cpu_offload", flag):
         before = reading.value_of("offload")
@@ -70,10 +69,7 @@ def _method(reading: Reading) -> None:
 
 def _others(reading: Reading) -> None:
     """Read the rest. Layers are checkpointed; with Ulysses the loss is computed in parts unless Liger fuses it."""
-    off = reading.read("model.disable_activation_checkpoint", flag)
-    if off is not None:
-        reading.put("recompute", "none" if off else "full", "model.disable_activation_checkpoint")
-    reading.default("recompute", "full", "model.disable_activation_checkpoint")
+    reading.take("recompute", "model.disable_activation_checkpoint", either("none", "full"), default="full")
     take_attention(reading, "model.attn_implementation")
     reading.default("attention", "flash", "model.attn_implementation")
     kind = reading.read("optimizer.type", word(OPTIMIZERS, lambda _: None))
@@ -94,8 +90,7 @@ def _others(reading: Reading) -> None:
         reading.take("steps", STEPS, natural)
         reading.told("epochs")
     else:
-        reading.take("epochs", "epochs", natural)
-        reading.default("epochs", 1, "epochs")
+        reading.take("epochs", "epochs", natural, default=1)
 
 
 FORMAT = LaunchFormat(

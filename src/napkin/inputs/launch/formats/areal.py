@@ -77,8 +77,7 @@ def _batch(reading: Reading) -> None:
         if "seq" not in reading.inputs:
             reading.ask("seq", longest)
         return
-    reading.take("samples-per-prompt", "gconfig.n_samples", natural)
-    reading.default("samples-per-prompt", 1, "gconfig.n_samples")
+    reading.take("samples-per-prompt", "gconfig.n_samples", natural, default=1)
     take_longest(reading, longest, answer, (0, 0))
     _lengths(reading, longest, answer)
     reading.take("off-policy-steps", "rollout.max_head_offpolicyness", natural)
@@ -136,8 +135,7 @@ def _others(reading: Reading) -> None:
     policy = (MEGATRON if megatron else PURE) if held == "bf16" else "fp32"
     if reading.read("actor.use_lora", flag):
         reading.put("adapter", "lora", "actor.use_lora", origin="derived")
-        reading.take("lora-rank", "actor.lora_rank", whole)
-        reading.default("lora-rank", 32, "actor.lora_rank")
+        reading.take("lora-rank", "actor.lora_rank", whole, default=32)
         targets = reading.find("actor.target_modules")
         if targets is not None and targets.value:
             take_targets(reading, "actor.target_modules", targets.value)

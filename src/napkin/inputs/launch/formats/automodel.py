@@ -113,12 +113,10 @@ def _batch(reading: Reading) -> None:
     reading.take("global-batch", f"{S}.global_batch_size", whole)
     local, cut = f"{S}.local_batch_size", f"{D}.pipeline.pp_microbatch_size"
     if (reading.value_of("pp") or 1) > 1:
-        reading.take("micro-batch", cut, whole)
-        reading.default("micro-batch", 1, cut)
+        reading.take("micro-batch", cut, whole, default=1)
         _stages(reading)
     else:
-        reading.take("micro-batch", local, whole)
-        reading.default("micro-batch", 1, local)
+        reading.take("micro-batch", local, whole, default=1)
     check_batch(reading, f"{S}.global_batch_size")
     if not reading.take("steps", f"{S}.max_steps", whole):
         reading.take("epochs", f"{S}.num_epochs", whole)
@@ -162,8 +160,7 @@ def _adapter(reading: Reading) -> None:
         return
     dora = reading.read(f"{P}.use_dora", flag)
     reading.derive("adapter", "dora" if dora else "lora", *([f"{P}.use_dora"] if dora else []), f"{P}._target_")
-    reading.take("lora-rank", f"{P}.dim", whole)
-    reading.default("lora-rank", 8, f"{P}.dim")
+    reading.take("lora-rank", f"{P}.dim", whole, default=8)
     take_adapter_dropout(reading, f"{P}.dropout")
     targets = reading.find(f"{P}.target_modules")
     excluded = reading.find(f"{P}.exclude_modules")

@@ -61,8 +61,7 @@ def _task(reading: Reading) -> None:
 
 def _seq(reading: Reading) -> None:
     if not _is_rl(reading):
-        reading.take("seq", "max_seq_len", whole)
-        reading.default("seq", 512, "max_seq_len")
+        reading.take("seq", "max_seq_len", whole, default=512)
         return
     keys = ("max_prompt_seq_len", "max_answer_seq_len")
     take_longest(reading, *keys, (256, 256))

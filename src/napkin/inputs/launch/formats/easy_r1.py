@@ -10,7 +10,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_padding, take_updates
 from napkin.inputs.launch.shared import linked_path
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, natural, number, product, whole
+from napkin.inputs.launch.values import either, flag, natural, number, product, whole
 
 A, R = "worker.actor", "worker.rollout"
 TASKS = {"grpo": "grpo", "gae": "ppo", "rloo": "rloo"}
@@ -65,11 +65,7 @@ def _layout(reading: Reading) -> None:
         reading.default("gpus", 8, "trainer.n_gpus_per_node")
     reading.default("framework", "fsdp", f"{A}.strategy")
     key = f"{A}.fsdp.enable_full_shard"
-    sharded = reading.read(key, flag)
-    if sharded is not None:
-        reading.put("zero", 3 if sharded else 2, key)
-    else:
-        reading.default("zero", 3, key)
+    reading.take("zero", key, either(3, 2), default=3)
     take_heads_exchanged(reading, f"{A}.ulysses_size")
     away = [
         (what, key)
@@ -89,15 +85,13 @@ def _batch(reading: Reading) -> None:
     if reading.read(f"{A}.dynamic_batching", flag):
         reading.ask("micro-batch", f"{A}.dynamic_batching")
     else:
-        reading.take("micro-batch", micro, whole)
-        reading.default("micro-batch", 4, micro)
+        reading.take("micro-batch", micro, whole, default=4)
     mini, drawn = f"{A}.global_batch_size", "data.rollout_batch_size"
     reading.take("logprob-micro-batch", f"{A}.micro_batch_size_per_device_for_experience", whole)
     prompts = reading.take("global-batch", mini, whole)
     reading.default("global-batch", 256, mini)
     take_updates(reading, reading.read(drawn, whole) or 0, prompts or 0, drawn, mini)
-    reading.take("samples-per-prompt", f"{R}.n", natural)
-    reading.default("samples-per-prompt", 1, f"{R}.n")
+    reading.take("samples-per-prompt", f"{R}.n", natural, default=1)
     where = ("data.max_prompt_length", "data.max_response_length")
     if any(key in reading.source for key in where):
         take_longest(reading, *where, (0, 0))
@@ -125,11 +119,7 @@ def _others(reading: Reading) -> None:
         reading.put("precision", "bf16-pure", f"{A}.fsdp.torch_dtype")
     else:
         reading.default("precision", AUTOCAST, f"{A}.fsdp.torch_dtype")
-    again = reading.read(f"{A}.model.enable_gradient_checkpointing", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", f"{A}.model.enable_gradient_checkpointing")
-    else:
-        reading.default("recompute", "full", f"{A}.model.enable_gradient_checkpointing")
+    reading.take("recompute", f"{A}.model.enable_gradient_checkpointing", either("full", "none"), default="full")
     kind = str(reading.source.plain(f"{A}.optim.strategy") or "adamw")
     if kind == "adamw_bf16":
         reading.ask("optimizer", f"{A}.optim.strategy")

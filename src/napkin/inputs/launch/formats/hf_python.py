@@ -80,8 +80,7 @@ def _seq(reading: Reading) -> None:
     if not _fast(reading) or reading.value_of("task") == "grpo":
         lengths.seq(reading)
         return
-    reading.take("seq", "max_seq_length", whole)
-    reading.default("seq", 2048, "max_seq_length")
+    reading.take("seq", "max_seq_length", whole, default=2048)
     reading.told("max_length")
 
 

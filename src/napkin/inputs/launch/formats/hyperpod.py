@@ -10,7 +10,7 @@ from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_amount, take_fsdp
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, number, whole, word
+from napkin.inputs.launch.values import either, flag, number, whole, word
 
 RENAMED = {
     "training_config.model_config.peft_config.r": "lora_r",
@@ -72,10 +72,7 @@ def _others(reading: Reading) -> None:
             take_heads_exchanged(reading, key)
         elif size and size > 1:
             reading.put("cp", size, key)
-    again = reading.read("gradient_checkpointing", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", "gradient_checkpointing")
-    reading.default("recompute", "none", "gradient_checkpointing")
+    reading.take("recompute", "gradient_checkpointing", either("full", "none"), default="none")
     take_attention(reading, "attn_implementation")
     reading.take("packing", "packing_samples", flag)
     take_optimizer(reading, "optim")

@@ -192,8 +192,7 @@ def _others(reading: Reading) -> None:
     policy = POLICIES.get((param, compute))
     if reading.source.states("lora") or "peft_save_path" in reading.source:  # src/levanter/main/lora_lm.py
         reading.put("adapter", "lora", "lora.r" if "lora" in reading.source else "peft_save_path", origin="derived")
-        reading.take("lora-rank", "lora.r", whole)
-        reading.default("lora-rank", 8, "lora.r")
+        reading.take("lora-rank", "lora.r", whole, default=8)
         targets = reading.find("lora.target_modules")
         if targets is not None:
             take_targets(reading, "lora.target_modules", targets.value)

@@ -130,9 +130,8 @@ def _machine(reading: Reading) -> None:
 def _adapter(reading: Reading) -> None:
     if not any(key.startswith("lora_") for key in reading.source.values):
         return
-    rank = reading.read("lora_r", whole)
     reading.put("adapter", "lora", "lora_r", origin="derived")
-    reading.put("lora-rank", rank, "lora_r") if rank else reading.default("lora-rank", 8, "lora_r")
+    reading.take("lora-rank", "lora_r", whole, default=8)
     take_adapter_dropout(reading, "lora_dropout", 0.05)  # litgpt/finetune/lora.py, setup
     targets: list[str] = []
     keys = []
@@ -206,8 +205,7 @@ def _batch(reading: Reading) -> None:
         ("train.micro_batch_size", "micro-batch", 4 if pretrains else 1),
         ("train.global_batch_size", "global-batch", 512 if pretrains else 16),
     ):
-        reading.take(option, key, whole)
-        reading.default(option, default, key)
+        reading.take(option, key, whole, default=default)
     length = reading.read("train.max_seq_length", whole)
     reading.put("seq", length, "train.max_seq_length") if length else reading.ask("seq", "train.max_seq_length")
 

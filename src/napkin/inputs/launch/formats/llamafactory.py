@@ -22,7 +22,7 @@ from napkin.inputs.launch.shared import (
 )
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.towers import take_towers
-from napkin.inputs.launch.values import Open, calculated, flag, natural, whole, word
+from napkin.inputs.launch.values import Open, calculated, either, flag, natural, whole, word
 
 STAGES = {"pt": "pretrain", "sft": "sft", "rm": "rm", "ppo": "ppo", "dpo": "dpo", "kto": "kto"}
 CORE = (
@@ -88,8 +88,7 @@ def _adapter(reading: Reading) -> None:
         reading.put("adapter", "lora", "finetuning_type", origin="from file" if here else "default")
         if reading.read("use_dora", flag):
             reading.put("adapter", "dora", "use_dora")
-        reading.take("lora-rank", "lora_rank", whole)
-        reading.default("lora-rank", 8, "lora_rank")
+        reading.take("lora-rank", "lora_rank", whole, default=8)
         take_adapter_dropout(reading, "lora_dropout")
         targets = reading.find("lora_target")
         if targets is not None:
@@ -178,8 +177,7 @@ def _of_megatron(reading: Reading) -> None:
     sharded = reading.read("use_distributed_optimizer", flag)
     if sharded is not None or reading.open_among("use_distributed_optimizer"):
         reading.put("zero", 1 if sharded else 0, "use_distributed_optimizer")
-    reading.take("recompute", "recompute_granularity", word({"full": "full", "selective": "selective"}))
-    reading.default("recompute", "none", "recompute_granularity")
+    reading.take("recompute", "recompute_granularity", word({"full": "full", "selective": "selective"}), default="none")
     reading.default("optimizer", "adamw", "optim")
 
 
@@ -244,11 +242,7 @@ def _optimizer(reading: Reading) -> None:
 def _others(reading: Reading) -> None:
     refuse_prediction(reading)
     if reading.value_of("recompute") is None and reading.value_of("framework") != "megatron-core":
-        off = reading.read("disable_gradient_checkpointing", flag)
-        if off is not None:
-            reading.put("recompute", "none" if off else "full", "disable_gradient_checkpointing")
-        else:
-            reading.default("recompute", "full", "disable_gradient_checkpointing")
+        reading.take("recompute", "disable_gradient_checkpointing", either("none", "full"), default="full")
     _optimizer(reading)
     kernel = {"fa2": "flash", "fa3": "cudnn", "sdpa": "flash", "disabled": "eager", "auto": "flash", "true": "flash"}
     found = reading.read("flash_attn", word(kernel))

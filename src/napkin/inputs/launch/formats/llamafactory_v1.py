@@ -9,7 +9,7 @@ from napkin.inputs.launch.precisions import adapters
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import take_amount, take_deepspeed_file
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, natural, whole
+from napkin.inputs.launch.values import either, flag, natural, whole
 
 P, Q, D = "peft_config", "quant_config", "dist_config"
 
@@ -107,10 +107,7 @@ def _precision(reading: Reading) -> None:
 
 def _others(reading: Reading) -> None:
     """Read recomputation, attention, optimizer and kernels; the loss is torch's (core/base_trainer.py)."""
-    again = reading.read("enable_activation_checkpointing", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", "enable_activation_checkpointing")
-    reading.default("recompute", "full", "enable_activation_checkpointing")
+    reading.take("recompute", "enable_activation_checkpointing", either("full", "none"), default="full")
     take_attention(reading, "flash_attn")
     reading.default("attention", "flash", "flash_attn")
     optimizer = str(reading.source.plain("optim_config.name") or "").lower()

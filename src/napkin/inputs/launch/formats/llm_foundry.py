@@ -8,7 +8,7 @@ from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import SHARDING, take_duration
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, number, whole, word
+from napkin.inputs.launch.values import either, flag, number, whole, word
 
 F = "fsdp_config"
 MPT = ("mpt_causal_lm", "mosaic_gpt")
@@ -124,14 +124,8 @@ def _sharding(reading: Reading) -> None:
     if F not in reading.source:
         return
     reading.derive("framework", "fsdp", F)
-    stage = reading.read(f"{F}.sharding_strategy", word(SHARDING))
-    key = f"{F}.sharding_strategy"
-    reading.put("zero", stage, key) if stage is not None else reading.default("zero", 3, key)
-    again = reading.read(f"{F}.activation_checkpointing", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", f"{F}.activation_checkpointing")
-    else:
-        reading.default("recompute", "none", f"{F}.activation_checkpointing")
+    reading.take("zero", f"{F}.sharding_strategy", word(SHARDING), default=3)
+    reading.take("recompute", f"{F}.activation_checkpointing", either("full", "none"), default="none")
     if reading.read(f"{F}.activation_cpu_offload", flag):
         reading.put("offload", "activations", f"{F}.activation_cpu_offload")
 
@@ -167,8 +161,7 @@ def _adapter(reading: Reading) -> None:
         reading.refuse(f"{block}.peft_type", f"napkin does not support adapter {kind[:40]!r}", "adapter")
         return
     reading.put("adapter", "lora", f"{block}.peft_type")
-    reading.take("lora-rank", f"{block}.r", whole)
-    reading.default("lora-rank", 8, f"{block}.r")
+    reading.take("lora-rank", f"{block}.r", whole, default=8)
     take_adapter_dropout(reading, f"{block}.lora_dropout")
     targets = reading.find(f"{block}.target_modules")
     if targets is not None:

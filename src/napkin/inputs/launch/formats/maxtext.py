@@ -216,8 +216,8 @@ def others(reading: Reading, attention: str | None = None) -> None:
         known = str(policy).lower() in PARTIAL
         why = "saves some matmuls, which napkin does not model" if known else "is no policy that napkin knows"
         reading.refuse("remat_policy", f"{policy!s:.40} {why}", "recompute")
-    kind = reading.read("opt_type", word({"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "muon": "muon"}))
-    reading.put("optimizer", kind, "opt_type") if kind else reading.default("optimizer", "adamw", "opt_type")
+    names = word({"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "muon": "muon"})
+    reading.take("optimizer", "opt_type", names, default="adamw")
     kernel = reading.find("attention")
     if kernel is None and attention:
         reading.default("attention", attention, "attention")

@@ -10,7 +10,7 @@ from napkin.inputs.launch.names import MEGATRON, take_optimizer
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, natural, product, whole, word
+from napkin.inputs.launch.values import either, flag, natural, product, whole, word
 
 M, P, T, S = "model.model_config", "parallelism", "tokens", "optimizer"
 DIMENSIONS = {
@@ -102,11 +102,7 @@ def _layout(reading: Reading) -> None:
             f"{T}.batch_accumulation_per_replica",
             f"{P}.dp",
         )
-    again = reading.read(f"{P}.recompute_layer", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", f"{P}.recompute_layer")
-    else:
-        reading.default("recompute", "none", f"{P}.recompute_layer")
+    reading.take("recompute", f"{P}.recompute_layer", either("full", "none"), default="none")
     engine = reading.read(f"{P}.pp_engine", word({"1f1b": "1f1b", "afab": "gpipe"}))
     if engine and (reading.value_of("pp") or 1) > 1:
         reading.put("schedule", engine, f"{P}.pp_engine")

@@ -10,7 +10,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model, take_updates
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import flag, names, natural, number, product, whole
+from napkin.inputs.launch.values import either, flag, names, natural, number, product, whole
 
 P = "policy"
 D, M, G = f"{P}.dtensor_cfg", f"{P}.megatron_cfg", f"{P}.generation"
@@ -90,9 +90,7 @@ def _layout(reading: Reading) -> None:
         together = reading.read(f"{block}.sequence_parallel", flag)
         reading.put("sp", bool(together), f"{block}.sequence_parallel")
     if megatron:
-        key = f"{M}.optimizer.use_distributed_optimizer"
-        divided = reading.read(key, flag)
-        reading.put("zero", 1 if divided else 0, key) if divided is not None else reading.default("zero", 1, key)
+        reading.take("zero", f"{M}.optimizer.use_distributed_optimizer", either(1, 0), default=1)
     else:
         state = reading.derive if f"{D}.enabled" in reading.source else reading.default
         state("zero", 3, f"{D}.enabled")
@@ -185,11 +183,7 @@ def _apart(reading: Reading) -> None:
 
 def _others(reading: Reading) -> None:
     block = M if _megatron(reading) else D
-    again = reading.read(f"{block}.activation_checkpointing", flag)
-    key = f"{block}.activation_checkpointing"
-    reading.put("recompute", "full" if again else "none", key) if again is not None else reading.default(
-        "recompute", "none", key
-    )
+    reading.take("recompute", f"{block}.activation_checkpointing", either("full", "none"), default="none")
     _precision(reading)
     _adapters(reading)
     named = f"{M}.optimizer.optimizer" if _megatron(reading) else f"{P}.optimizer.name"
@@ -246,8 +240,7 @@ def _adapters(reading: Reading) -> None:
     if not reading.read(f"{block}.enabled", flag):
         return
     reading.put("adapter", "lora", f"{block}.enabled", origin="derived")
-    reading.take("lora-rank", f"{block}.dim", whole)
-    reading.default("lora-rank", 8, f"{block}.dim")
+    reading.take("lora-rank", f"{block}.dim", whole, default=8)
     take_adapter_dropout(reading, f"{block}.dropout")
     wanted = reading.find(f"{block}.target_modules")
     targets = names(wanted.value) if wanted is not None else []

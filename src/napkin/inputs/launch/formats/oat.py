@@ -47,8 +47,7 @@ def _task(reading: Reading) -> None:
     key = reading.named(*ALGORITHM.split("|"))
     stated = reading.read(key, word(TASKS))
     if _program(source) in RL or stated == "ppo" or ("critic_type" in source and not stated):
-        kind = reading.read("critic_type", word(CRITICS))
-        reading.put("task", kind, "critic_type") if kind else reading.default("task", "grpo", "critic_type")
+        reading.take("task", "critic_type", word(CRITICS), default="grpo")
     elif stated == "dpo" and str(source.plain(key)).lower() != "dpo":
         reading.assume("task", stated, key)  # its loss takes the same passes
     elif stated:
@@ -100,12 +99,10 @@ def _machine(reading: Reading) -> None:
 
 def _batch(reading: Reading) -> None:
     """Read the batch: train_batch_size samples or pairs of all learners; rollout_batch_size counts prompts."""
-    reading.take("micro-batch", "train_batch_size_per_device", whole)
-    reading.default("micro-batch", 1, "train_batch_size_per_device")
+    reading.take("micro-batch", "train_batch_size_per_device", whole, default=1)
     samples, trained = reading.read("num_samples", whole) or 2, reading.read("train_batch_size", whole) or 128
     if not _is_rl(reading):
-        reading.take("global-batch", "train_batch_size", whole)
-        reading.default("global-batch", 128, "train_batch_size")
+        reading.take("global-batch", "train_batch_size", whole, default=128)
     else:
         keys = [key for key in ("train_batch_size", "num_samples") if key in reading.source]
         if trained % samples:
@@ -114,13 +111,11 @@ def _batch(reading: Reading) -> None:
             reading.derive("global-batch", trained // samples, *keys)
         else:
             reading.default("global-batch", trained // samples, "train_batch_size")
-        reading.take("samples-per-prompt", "num_samples", natural)
-        reading.default("samples-per-prompt", 2, "num_samples")
+        reading.take("samples-per-prompt", "num_samples", natural, default=2)
         take_updates(reading, _kept(reading, samples), trained, "rollout_batch_size", *keys)
         if (reading.read("num_ppo_epochs", whole) or 1) > 1:
             reading.omit("num_ppo_epochs", "passes over the samples of a step")
-    reading.take("epochs", "num_prompt_epoch", number)
-    reading.default("epochs", 1, "num_prompt_epoch")
+    reading.take("epochs", "num_prompt_epoch", number, default=1)
 
 
 def _kept(reading: Reading, samples: int) -> int:
@@ -158,8 +153,7 @@ def _switch(reading: Reading, key: str, usual: bool) -> tuple[bool, str]:
 
 
 def _setup(reading: Reading) -> None:
-    reading.take("zero", "zero_stage", natural)
-    reading.default("zero", 2, "zero_stage")
+    reading.take("zero", "zero_stage", natural, default=2)
     states, model = reading.read("adam_offload", flag), reading.read("model_offload", flag)
     saved = reading.read("activation_offloading", flag)
     away = {"optimizer": states, "parameters": model and reading.value_of("zero") == 3, "activations": saved}

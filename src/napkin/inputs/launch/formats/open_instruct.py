@@ -11,7 +11,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
 from napkin.inputs.launch.shared import take_deepspeed_file, take_liger
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, names, natural, number, product, whole, word
+from napkin.inputs.launch.values import either, flag, names, natural, number, product, whole, word
 
 PROGRAMS = {
     "finetune.py": "sft",
@@ -107,10 +107,8 @@ def _offload(reading: Reading, optimizer: str, parameters: str) -> None:
 def _batch(reading: Reading) -> None:
     if _generates(reading):
         return
-    reading.take("micro-batch", "per_device_train_batch_size", whole)
-    reading.default("micro-batch", 8, "per_device_train_batch_size")
-    reading.take("grad-accum", "gradient_accumulation_steps", whole)
-    reading.default("grad-accum", 1, "gradient_accumulation_steps")
+    reading.take("micro-batch", "per_device_train_batch_size", whole, default=8)
+    reading.take("grad-accum", "gradient_accumulation_steps", whole, default=1)
     if reading.take("seq", "max_seq_length", whole) is None:
         reading.ask("seq", "max_seq_length")
     reading.take("packing", "packing", flag)
@@ -133,8 +131,7 @@ def _adapter(reading: Reading) -> None:
     if quantized or on:
         key = "use_lora" if on else "use_qlora"
         reading.put("adapter", "lora", key, origin="derived")
-        reading.take("lora-rank", "lora_rank", whole)
-        reading.default("lora-rank", 64, "lora_rank")
+        reading.take("lora-rank", "lora_rank", whole, default=64)
         reading.default("lora-targets", "all", key)
         take_adapter_dropout(reading, "lora_dropout", 0.1)
         if quantized:
@@ -152,11 +149,7 @@ def _others(reading: Reading) -> None:
     elif reading.read("dpo_use_paged_optimizer", flag):
         reading.put("optimizer", "paged-adamw", "dpo_use_paged_optimizer")
     reading.default("optimizer", "adamw", "use_8bit_optimizer")
-    again = reading.read("gradient_checkpointing", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", "gradient_checkpointing")
-    else:
-        reading.default("recompute", "none", "gradient_checkpointing")
+    reading.take("recompute", "gradient_checkpointing", either("full", "none"), default="none")
     take_liger(reading, "use_liger_kernel")
     reading.default("attention", "flash", "use_flash_attn")
     if reading.read("use_flash_attn", flag) is False:
@@ -189,8 +182,7 @@ def _grpo(reading: Reading) -> None:
     program = _program(source)
     if program not in OF_OLMO_CORE:
         reading.derive("framework", "deepspeed", program)
-        reading.take("zero", "deepspeed_stage", natural)
-        reading.default("zero", 0, "deepspeed_stage")
+        reading.take("zero", "deepspeed_stage", natural, default=0)
         _offload(reading, "deepspeed_offload_optimizer", "deepspeed_offload_param")
     else:
         reading.derive("framework", "fsdp", program)

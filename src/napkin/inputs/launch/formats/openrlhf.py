@@ -159,8 +159,7 @@ def _batch(reading: Reading) -> None:
         )
         if reading.value_of("task") in ("ppo", "grpo", "rloo"):
             tokens = "train.max_tokens_per_gpu"
-            reading.take("micro-batch-tokens", tokens, whole)
-            reading.default("micro-batch-tokens", 16192, tokens)
+            reading.take("micro-batch-tokens", tokens, whole, default=16192)
     parts = ("prompt_max_len", "generate_max_len")
     stated = [key for key in parts if reading.find(key) is not None]
     if stated:

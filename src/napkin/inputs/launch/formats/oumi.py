@@ -129,8 +129,7 @@ def _layout(reading: Reading) -> None:
         if reading.find("deepspeed.deepspeed_config_path") is not None:
             reading.ask("zero", "deepspeed.deepspeed_config_path")
             return
-        reading.take("zero", "deepspeed.zero_stage", word(STAGES))
-        reading.default("zero", 0, "deepspeed.zero_stage")
+        reading.take("zero", "deepspeed.zero_stage", word(STAGES), default=0)
         parts = {"optimizer": "deepspeed.offload_optimizer", "parameters": "deepspeed.offload_param"}
         away = [part for part, key in parts.items() if key in reading.source and device_of(reading, key)]
         if away:

@@ -38,8 +38,7 @@ def _kind(reading: Reading) -> None:
         return
     dora = reading.read("use_dora", flag)
     reading.put("adapter", "dora" if dora else "lora", "use_dora" if dora else "peft_type")
-    reading.take("lora-rank", "r", whole)
-    reading.default("lora-rank", 8, "r")
+    reading.take("lora-rank", "r", whole, default=8)
     take_adapter_dropout(reading, "lora_dropout")
 
 

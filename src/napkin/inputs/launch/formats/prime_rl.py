@@ -10,7 +10,7 @@ from napkin.inputs.launch.rollouts import take_chunked_loss, take_other_model
 from napkin.inputs.launch.shapes import has_experts
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import Open, flag, natural, number, whole, word
+from napkin.inputs.launch.values import Open, either, flag, natural, number, whole, word
 
 ORC, D = "orchestrator", "deployment"
 GROUP = f"{ORC}.group_size|{ORC}.rollouts_per_example"
@@ -145,10 +145,7 @@ def _is_on(reading: Reading, key: str) -> bool:
 def _layout(reading: Reading) -> None:
     """Read FSDP's sharding, the parallel degrees and what is offloaded."""
     block = _block(reading.source)
-    again = reading.read(f"{block}.reshard_after_forward", flag)
-    if again is not None:
-        reading.put("zero", 3 if again else 2, f"{block}.reshard_after_forward")
-    reading.default("zero", 3, f"{block}.reshard_after_forward")
+    reading.take("zero", f"{block}.reshard_after_forward", either(3, 2), default=3)
     for name, option in (("cp", "cp"), ("tp", "tp")):
         reading.take(option, f"{block}.{name}", whole)
     if str(reading.source.plain(f"{block}.ep") or "").lower() == "auto":
@@ -241,8 +238,7 @@ def _others(reading: Reading) -> None:
     lora = next((one for one in blocks if _is_on(reading, one)), "")
     if lora:
         reading.put("adapter", "lora", lora, origin="derived")
-        reading.take("lora-rank", f"{lora}.rank", whole)
-        reading.default("lora-rank", 16, f"{lora}.rank")
+        reading.take("lora-rank", f"{lora}.rank", whole, default=16)
         found = reading.find(f"{lora}.target_modules")
         if found is not None:
             take_targets(reading, f"{lora}.target_modules", found.value)

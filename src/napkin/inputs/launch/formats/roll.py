@@ -13,7 +13,7 @@ from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model, take_updates
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import degree, flag, natural, number, product, whole, word
+from napkin.inputs.launch.values import degree, either, flag, natural, number, product, whole, word
 
 ROLES = {"actor_train": "grpo", "sft_train": "sft"}
 """Blocks of the trained model → task; for RL the advantage estimator decides."""
@@ -94,10 +94,7 @@ def _layout(reading: Reading) -> None:
     elif str(reading.source.plain(name) or "").startswith("fsdp2"):
         reading.derive("framework", "fsdp", name)
         reading.derive("fsdp-version", "2", name)
-        again = reading.read(_config(reading, "reshard_after_forward"), flag)
-        if again is not None:
-            reading.put("zero", 3 if again else 2, _config(reading, "reshard_after_forward"))
-        reading.default("zero", 3, _config(reading, "reshard_after_forward"))
+        reading.take("zero", _config(reading, "reshard_after_forward"), either(3, 2), default=3)
         size = reading.read(_config(reading, "fsdp_size"), natural)
         if size and 1 < size < (reading.value_of("gpus") or size):
             reading.put("dp-shard", size, _config(reading, "fsdp_size"))
@@ -119,12 +116,8 @@ def _megatron_layout(reading: Reading, name: str) -> None:
     reading.take("vp", _config(reading, "virtual_pipeline_model_parallel_size"), whole)
     together, sharded = _config(reading, "sequence_parallel"), _config(reading, "use_distributed_optimizer")
     if (reading.value_of("tp") or 1) > 1:
-        reading.take("sp", together, flag)
-        reading.default("sp", False, together)
-    on = reading.read(sharded, flag)
-    if on is not None:
-        reading.put("zero", 1 if on else 0, sharded)
-    reading.default("zero", 0, sharded)
+        reading.take("sp", together, flag, default=False)
+    reading.take("zero", sharded, either(1, 0), default=0)
 
 
 def _batch(reading: Reading) -> None:
@@ -143,8 +136,7 @@ def _batch(reading: Reading) -> None:
     reading.default("grad-accum", 1, f"{block}.gradient_accumulation_steps")
     if reading.value_of("task") in ("grpo", "ppo"):
         _rollout(reading, (micro or 8) * (steps or 1))
-        reading.take("steps", "max_steps", whole)
-        reading.default("steps", 500, "max_steps")
+        reading.take("steps", "max_steps", whole, default=500)
         return
     if not reading.take("seq", "sequence_length", whole):
         reading.ask("seq", "sequence_length")

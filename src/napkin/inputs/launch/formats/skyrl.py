@@ -10,7 +10,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_other_model, take_padding, take_updates
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import within
-from napkin.inputs.launch.values import flag, natural, number, product, whole
+from napkin.inputs.launch.values import either, flag, natural, number, product, whole
 
 T, P, G = "trainer", "trainer.policy", "generator"
 E = f"{G}.inference_engine"
@@ -56,8 +56,7 @@ def _task(reading: Reading) -> None:
         take_other_model(reading, "critic", f"{T}.critic.model.path")
     steps = reading.take("steps", f"{T}.max_training_steps", whole, silent=True)
     if steps is None:
-        reading.take("epochs", f"{T}.epochs", number)
-        reading.default("epochs", 1, f"{T}.epochs")
+        reading.take("epochs", f"{T}.epochs", number, default=1)
 
 
 def _machine(reading: Reading) -> None:
@@ -159,10 +158,7 @@ def _take_fsdp(reading: Reading, key: str) -> None:
     if reading.read(f"{F}.cpu_offload", flag):
         reading.put("offload", "optimizer,parameters", f"{F}.cpu_offload")
     take_heads_exchanged(reading, f"{P}.sequence_parallel_size")
-    again = reading.read(f"{T}.gradient_checkpointing", flag)
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", f"{T}.gradient_checkpointing")
-    reading.default("recompute", "full", f"{T}.gradient_checkpointing")
+    reading.take("recompute", f"{T}.gradient_checkpointing", either("full", "none"), default="full")
     if str(reading.source.plain(MIXED) or "bf16").lower() not in ("bf16", "bfloat16"):
         reading.ask("precision", MIXED)
     reading.default("precision", AUTOCAST, MIXED)
@@ -174,8 +170,7 @@ def _batch(reading: Reading) -> None:
     if (reading.read(tokens, lambda value: None if value == -1 else whole(value)) or 0) > 0:
         reading.ask("micro-batch", tokens)
     else:
-        reading.take("micro-batch", micro, whole)
-        reading.default("micro-batch", 1, micro)
+        reading.take("micro-batch", micro, whole, default=1)
         reading.take("logprob-micro-batch", f"{T}.micro_forward_batch_size_per_gpu", whole)
     mini, drawn = f"{T}.policy_mini_batch_size", f"{T}.train_batch_size"
     prompts = reading.take("global-batch", mini, whole)
@@ -183,8 +178,7 @@ def _batch(reading: Reading) -> None:
     generated = reading.read(drawn, whole) or 1024
     if not reading.open_among(drawn, mini):
         take_updates(reading, generated, prompts or 256, drawn, mini)
-    reading.take("samples-per-prompt", f"{G}.n_samples_per_prompt", natural)
-    reading.default("samples-per-prompt", 5, f"{G}.n_samples_per_prompt")
+    reading.take("samples-per-prompt", f"{G}.n_samples_per_prompt", natural, default=5)
     passes = f"{T}.update_epochs_per_batch"
     if (reading.read(passes, whole) or 1) > 1:
         reading.omit(passes, "passes over the same responses")
@@ -198,8 +192,7 @@ def _batch(reading: Reading) -> None:
     program = str(reading.source.plain("m") or "")
     if reading.read(f"{T}.fully_async.enabled", flag) or "async" in program or behind in reading.source:
         one = "main_async" in program  # a step ahead (examples/train/async)
-        reading.take("off-policy-steps", behind, natural)
-        reading.default("off-policy-steps", 1 if one else 4, behind)
+        reading.take("off-policy-steps", behind, natural, default=1 if one else 4)
 
 
 def _lengths(reading: Reading) -> None:

@@ -53,8 +53,7 @@ def _batch(reading: Reading) -> None:
     if reading.read(tokens, lambda value: None if value == -1 else whole(value)):
         reading.ask("micro-batch", tokens)
     else:
-        reading.take("micro-batch", f"{T}.micro_train_batch_size_per_gpu", whole)
-        reading.default("micro-batch", 2, f"{T}.micro_train_batch_size_per_gpu")
+        reading.take("micro-batch", f"{T}.micro_train_batch_size_per_gpu", whole, default=2)
     if "max_length" not in reading.source:
         reading.ask("seq", "max_length")
     if reading.read("use_sequence_packing", flag):
@@ -62,8 +61,7 @@ def _batch(reading: Reading) -> None:
     take_padding(reading, "remove_microbatch_padding", "use_sample_packing")
     steps = reading.take("steps", "num_steps", whole, silent=True)
     if steps is None:
-        reading.take("epochs", "num_epochs", number)
-        reading.default("epochs", 1, "num_epochs")
+        reading.take("epochs", "num_epochs", number, default=1)
 
 
 FORMAT = LaunchFormat(

@@ -92,8 +92,7 @@ def _batch(reading: Reading) -> None:
             reading.take("micro-batch-tokens", "max_tokens_per_gpu", whole)
             reading.derive("padding", False, dynamic)  # slime/backends/megatron_utils/data.py, get_batch
     else:
-        reading.take("micro-batch", "micro_batch_size", whole)
-        reading.default("micro-batch", 1, "micro_batch_size")
+        reading.take("micro-batch", "micro_batch_size", whole, default=1)
     prompts = reading.read("rollout_batch_size", whole)
     samples = reading.read("n_samples_per_prompt", whole) or 1
     trained, times = reading.read("global_batch_size", whole), reading.read("num_steps_per_rollout", whole)

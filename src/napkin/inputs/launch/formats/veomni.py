@@ -9,7 +9,7 @@ from napkin.inputs.launch.names import AUTOCAST, FP32, PURE, take_attention, tak
 from napkin.inputs.launch.precisions import adapters, fixed_dtype
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, product, whole, word
+from napkin.inputs.launch.values import either, flag, product, whole, word
 
 A, D = "train.accelerator", "train.accelerator.fsdp_config"
 MODE = f"{D}.fsdp_mode|train.data_parallel_mode"
@@ -118,8 +118,7 @@ def _batch(reading: Reading) -> None:
     if steps:  # of each epoch
         reading.derive("steps", steps * (epochs or 1), *[key for key in (most, times) if key in reading.source])
     else:
-        reading.take("epochs", times, whole)
-        reading.default("epochs", 1, times)
+        reading.take("epochs", times, whole, default=1)
 
 
 def _precision(reading: Reading) -> None:
@@ -140,11 +139,7 @@ def _precision(reading: Reading) -> None:
 
 
 def _others(reading: Reading) -> None:
-    again = reading.read(AGAIN, flag)
-    key = reading.named(*AGAIN.split("|"))
-    if again is not None:
-        reading.put("recompute", "full" if again else "none", key)
-    reading.default("recompute", "full", key)
+    reading.take("recompute", AGAIN, either("full", "none"), default="full")
     take_attention(reading, *KERNEL.split("|"))
     reading.default("attention", "flash", KERNEL.partition("|")[0])
     optimizer = reading.named(*OPTIMIZER.split("|"))

@@ -114,8 +114,7 @@ def _batch(reading: Reading) -> None:
     if reading.read(f"{A}.use_dynamic_bsz", flag):
         tokens = f"{A}.ppo_max_token_len_per_gpu"
         reading.ask("micro-batch", f"{A}.use_dynamic_bsz", tokens)
-        reading.take("micro-batch-tokens", tokens, whole)
-        reading.default("micro-batch-tokens", 16384, tokens)
+        reading.take("micro-batch-tokens", tokens, whole, default=16384)
     else:
         found = reading.read(micro, whole)
         if found is None and reading.find(micro) is None and f"{A}.ppo_micro_batch_size" in reading.source:
