@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from napkin.evidence.figures.response_lengths import longest_of_step
 from napkin.planning.padding import longest_of, run_tokens
 from napkin.planning.rollout_lengths import LengthSpread, RolloutLengths
 from napkin.record import replace
@@ -82,7 +83,10 @@ def test_attention_grows_with_the_mean_square_of_lengths() -> None:
         return float(json.loads(written(line, "json"))["values"]["step/update/compute"])
 
     same, twice, most = (compute(4000, longest, "--no-padding") for longest in (4000, 8000, 16000))
-    uneven = [RolloutLengths(100, 4000, longest, 8, 64).uneven for longest in (8000, 16000)]
+    uneven = [
+        RolloutLengths(100, 4000, longest, 8, 64, reached=longest_of_step(longest, 4000, 512, "qwen2")).uneven
+        for longest in (8000, 16000)
+    ]
     assert same < twice < most
     assert (most - same) / (twice - same) == pytest.approx((uneven[1] - 1) / (uneven[0] - 1), rel=0.05)
     assert compute(300, 1000, "--padding") == compute(600, 1000, "--padding")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from napkin._tables.rollout_errors import SEEN
+from napkin.evidence.figures.response_lengths import longest_of_step
 from napkin.evidence.intervals.rollouts import page as title_of
 from napkin.evidence.intervals.rollouts import slower
 from tests.conftest import run_line
@@ -375,11 +376,20 @@ def test_a_limit_alone_makes_a_range_of_answers(tmp_path: pathlib.Path) -> None:
     assert found["evidence"] == "assumed"
 
 
-def test_of_streamed_answers_only_the_update_is_known(tmp_path: pathlib.Path) -> None:
-    asked = SAMPLED.replace("on policy,", "fully async, trainer_gpus: 4, rollout_gpus: 4,")
-    found = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=f"{UPDATE}, gen_seconds: 9")
-    assert "the wait for them" in found["gen_seconds"]["why"]
-    assert found["update_seconds"]["predicted"] > 0
+def test_generation_is_the_wait_where_responses_are_generated_meanwhile(tmp_path: pathlib.Path) -> None:
+    """What the trainer's update leaves of the step: all of it where two GPUs generate for six, and only the seconds in
+    which weights are sent where six generate for two."""
+    found = {}
+    for trainer, engine in ((6, 2), (2, 6)):
+        asked = SAMPLED.replace("on policy,", f"fully async, trainer_gpus: {trainer}, rollout_gpus: {engine},")
+        asked = asked.replace("response_length_mean: 1000", "response_length_mean: 6000, reference: none")
+        measured = f"{UPDATE}, gen_seconds: 9, step_seconds: 60"
+        rows = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=measured)
+        wait, step, update = (rows[f"{name}_seconds"] for name in ("gen", "step", "update"))
+        assert wait["predicted"] == pytest.approx(step["predicted"] - update["predicted"])
+        assert 0 < wait["low"] < wait["predicted"] < wait["high"]
+        found[engine] = wait["predicted"] / step["predicted"]
+    assert found[6] < 0.1 < found[2]
 
 
 def test_sequences_are_sent_with_the_padding_that_a_version_sends(tmp_path: pathlib.Path) -> None:
@@ -403,8 +413,8 @@ def test_sequences_are_sent_with_the_padding_that_a_version_sends(tmp_path: path
 
 def test_no_step_waits_for_the_longest_of_streamed_answers(tmp_path: pathlib.Path) -> None:
     """Each is trained on when it ends, so a higher limit changes only their attention, by less than a hundredth of a
-    step; where the next answers as a whole are generated meanwhile, each of 12,288 tokens more takes a decoding step,
-    which reads 16.06 GB of weights at 3.35 TB/s at most."""
+    step; where the next answers as a whole are generated meanwhile, each token more of the longest that is expected
+    takes half a decoding step, as NeMo RL generates two steps' together; one reads 16.06 GB at 3.35 TB/s at most."""
 
     def step(mode: str, longest: int) -> float:
         asked = SAMPLED.replace(
@@ -415,7 +425,9 @@ def test_no_step_waits_for_the_longest_of_streamed_answers(tmp_path: pathlib.Pat
         return float(found["step_seconds"]["predicted"])
 
     assert step("fully async", 16384) == pytest.approx(step("fully async", 4096), rel=0.01)
-    assert step("1-step Off", 16384) > step("1-step Off", 4096) + 12288 * 16.06e9 / 3.35e12
+    shorter, longer = (longest_of_step(limit, 1000, 512, "llama") for limit in (16384, 65536))
+    assert step("1-step Off", 65536) > step("1-step Off", 16384) + (longer - shorter) / 2 * 16.06e9 / 3.35e12
+    assert longer > shorter
 
 
 def test_models_of_rewards_and_values_that_a_row_names_run_in_its_step(tmp_path: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ from napkin.architectures import build
 from napkin.commands.question.named import named_config
 from napkin.commands.validate.rollout_rows import rollout_row
 from napkin.evidence import published
-from napkin.evidence.figures.response_lengths import answers_within, kind_of, own_length
+from napkin.evidence.figures.response_lengths import LONGEST, answers_within, kind_of, longest_of_step, own_length
 from napkin.evidence.intervals.rollouts import STEP, half_width, page, slower
 from napkin.planning.rollout_lengths import RolloutLengths, held_by_micro_batch, spread_of
 from napkin.planning.rollouts import Engine, rollout_of, tensors
@@ -575,3 +575,38 @@ def test_a_budget_needs_a_price_that_is_known() -> None:
     assert (found.status, found.err.splitlines()[0]) == (2, "error: --budget needs --price")
     assert run_line(f"{line} --hardware h20 --price 1 --json").data["values"]["cost"] > 0
     assert run_line(f"{line} --hardware 4090 --json").data["inputs"]["price"]["value"] == 0.39
+
+
+def test_short_answers_end_before_their_limit() -> None:
+    """Each published longest answer of a step is within a quarter of what its mean and number give; 5,120 answers
+    have one that repeats itself to the limit in six steps of ten."""
+    for _, count, mean, longest in LONGEST:
+        ended = (1 - 1.8e-4) ** count
+        found = longest_of_step(1024, mean, count, "qwen2")
+        assert (found - (1 - ended) * 1024) / ended == pytest.approx(longest, rel=0.25)
+    assert pytest.approx(0.4, abs=0.01) == (1 - 1.8e-4) ** 5120
+    assert longest_of_step(1024, 268, 1, "qwen2") < 320 < longest_of_step(1024, 268, 320, "qwen2") < 1024
+    assert longest_of_step(300, 268, 320, "qwen2") == 300
+
+
+@pytest.mark.parametrize("kind", ["base", "reasoning", "qwen3_moe"])
+def test_answers_of_models_that_reason_or_were_not_taught_to_end_reach_any_limit(kind: str) -> None:
+    assert longest_of_step(32768, 1000, 8, kind) == 32768
+
+
+def test_an_engine_waits_for_the_longest_answer_that_is_expected() -> None:
+    """A step of 128 answers whose longest has 700 of at most 1,024 tokens decodes as one with a limit of 700."""
+    lengths = RolloutLengths(prompt=100, response=250, longest=1024, answers=8, prompts=16)
+    expected, limited = replace(lengths, reached=700), replace(lengths, longest=700)
+    assert (lengths.last, expected.last, limited.last) == (1024, 700, 700)
+    assert expected.spread == limited.spread
+    assert expected.most == lengths.most > limited.most
+    steps = [decoded_steps(one) for one in (expected, limited, lengths)]
+    assert steps[0] == steps[1] == steps[2] - 324
+
+
+def decoded_steps(lengths: RolloutLengths) -> float:
+    """Decoding steps of a rollout on one GPU."""
+    engine = Engine(build(named_config("llama3-8b")[0]), 1, 1, 0.9, apart=True)
+    work = rollout_of(engine, lengths, leaf("capacity", 80e9, "byte", GIVEN))
+    return sum(float(one.count.value) for one in (work.decode, work.last) if one is not None)

@@ -54,6 +54,7 @@ class RolloutLengths:
     """Lengths and numbers of the prompts and responses of a step.
 
     prompt, response         mean tokens        longest_prompt, longest    of the longest ones (0: the mean prompt)
+    reached   tokens of the longest response that a step is expected to have, 0: the limit `longest`
     answers   responses per prompt              prompts   prompts per step
     updates   optimizer steps per step, each on a part of the responses
     behind    steps by which responses may be older than the weights; 0: generation and training alternate
@@ -71,6 +72,7 @@ class RolloutLengths:
     answers: int
     prompts: int
     longest_prompt: int = 0
+    reached: int = 0
     updates: int = 1
     behind: int = 0
     joined: bool = False
@@ -86,9 +88,14 @@ class RolloutLengths:
         return self.prompt + self.response
 
     @property
+    def last(self) -> int:
+        """Tokens of the response that a step waits for."""
+        return max(self.reached or self.longest, self.response)
+
+    @property
     def spread(self) -> LengthSpread:
         """How the lengths of responses differ."""
-        return spread_of(self.response, max(self.longest, self.response))
+        return spread_of(self.response, self.last)
 
     @property
     def uneven(self) -> float:

@@ -222,7 +222,7 @@ def rollout_of(engine: Engine, lengths: RolloutLengths, capacity: Term) -> Rollo
     at_once = engine.at_once(lengths, capacity)
     batches = max(lengths.behind, 1)
     spread = lengths.spread
-    longest = lengths.response if lengths.streamed else lengths.longest
+    longest = lengths.response if lengths.streamed else lengths.last
     joined = lengths.joined and lengths.behind > 0
     full, last = decoding_steps(answers, at_once, lengths.response, longest, batches, joined)
     every = answers * (lengths.response - 1)

@@ -7,7 +7,13 @@ from napkin.commands.question.machine import WHICH
 from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_task, read_trainer
 from napkin.errors import NapkinError
-from napkin.evidence.figures.response_lengths import TokenRange, answers_within, kind_of, prompts_within
+from napkin.evidence.figures.response_lengths import (
+    TokenRange,
+    answers_within,
+    kind_of,
+    longest_of_step,
+    prompts_within,
+)
 from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.record import replace
 from napkin.training.trainer import Trainer
@@ -50,7 +56,14 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
     if said:
         inputs.assume(" and ".join(said))
     lengths = read_lengths(inputs, timed=True, known=tuple(spans))
-    return _at_each(lengths, spans)
+    kind = _read_model_type(inputs)
+    return tuple(_with_longest(one, kind) for one in _at_each(lengths, spans))
+
+
+def _with_longest(lengths: RolloutLengths, kind: str) -> RolloutLengths:
+    """Return lengths with the longest response that a step of a model of this type is expected to have."""
+    count = lengths.prompts * lengths.answers
+    return replace(lengths, reached=longest_of_step(lengths.longest, lengths.response, count, kind))
 
 
 def read_padding(inputs: Inputs) -> Trainer:

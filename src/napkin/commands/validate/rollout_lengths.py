@@ -6,11 +6,12 @@ import math
 import re
 
 from napkin.errors import NapkinError
-from napkin.evidence.figures.response_lengths import answers_within, kind_of, prompts_within
+from napkin.evidence.figures.response_lengths import answers_within, kind_of, longest_of_step, prompts_within
 from napkin.evidence.finetuning.models import model_of
 from napkin.evidence.finetuning.software import trainer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.planning.rollout_lengths import RolloutLengths
+from napkin.record import replace
 from napkin.timing.rollout import LENT
 
 USUAL = {"dapo": (512, 16, 32), "dapo verl": (512, 12, 32)}
@@ -69,17 +70,19 @@ def lengths_of(row: RowFields) -> tuple[RolloutLengths, ...]:
     if means[0] is None and whole is not None:
         means, prompts = [whole - 1], [1]
     limit = row.count("rl.response_length_max") or row.count("layout.seq_max")
+    kind = kind_of(row.text("model.name"), model_of(row).family)
     answers = [one for one in means if one is not None]
     if not answers:
         if limit is None:
             raise NapkinError("how long its responses are is not stated")
-        answers = [*answers_within(limit, kind_of(row.text("model.name"), model_of(row).family)).all]
+        answers = [*answers_within(limit, kind).all]
     asked = [one for one in prompts if one is not None]
     if not asked:
         asked = [*prompts_within(row.count("rl.prompt_length_max") or LONGEST_PROMPT).all]
     count = max(len(answers), len(asked))
     batch = _batch_of(row)
-    return tuple(_lengths(row, _at(asked, place), _at(answers, place), limit, batch) for place in range(count))
+    found = (_lengths(row, _at(asked, place), _at(answers, place), limit, batch) for place in range(count))
+    return tuple(replace(one, reached=longest_of_step(one.longest, one.response, batch[0], kind)) for one in found)
 
 
 def tokens_of_step(row: RowFields) -> float | None:

@@ -76,9 +76,7 @@ class RolloutRow:
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
         if quantity == "gen_seconds" and self.streams:
-            raise NapkinError(
-                "responses are generated while the model is trained: what is measured is the wait for them"
-            )
+            return self.waited(level), ""
         if quantity.startswith(MEMORY):
             verdict = self.held[0].verdict
             what = quantity.removeprefix(MEMORY)
@@ -91,6 +89,15 @@ class RolloutRow:
             shortest, longest = 1 / longest, 1 / shortest
         others = [self.value(quantity, place)[0] for place in range(1, len(self.seconds))]
         return (value, *with_others(value, (shortest, longest), others)), ""
+
+    def waited(self, level: float) -> Interval:
+        """Return the seconds of a step in which the trainer has no responses to train on, with their interval: what its
+        passes leave of a step in which responses are generated meanwhile. That is what the libraries measure as their
+        generation (verl docs/advance/fully_async.md, gen; NeMo RL nemo_rl/algorithms/grpo.py, exposed_generation)."""
+        found = [one.waiting for one in self.seconds]
+        shortest, longest = self.seconds[0].ends(level, named=False, without=self.source)["step/time"]
+        low = min(wait(shortest, longest) for wait in found)
+        return found[0](1.0, 1.0), low, max(wait(longest, shortest) for wait in found)
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence of an interval: that of training steps for training passes; else assumed."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 
+from napkin.evidence.figures.largest import largest_of
 from napkin.record import record
 
 NEMO_RL = "NVIDIA NeMo RL, docs/about/performance-summary.md, v0.5 and v0.6: sequences of OpenMathInstruct-2"
@@ -46,6 +47,22 @@ PUBLISHED: tuple[tuple[str, str, float, float], ...] = (
     (BASE, "Tencent-Hunyuan/UniRL#40: Qwen3-4B-Base, DAPO-Math, 2,386 to 4,468 tokens in 500 steps", 8192, 3670),
 )
 """model_type, source, limit and mean tokens of answers; each source and model once."""
+VERL_DATA = "eric-haibin-lin/verl-data gsm8k"
+LONGEST: tuple[tuple[str, int, float, int], ...] = (
+    (f"{VERL_DATA}/Qwen2.5-3B-bsz64_2-prompt512-resp1024-lorarank32-score0.861.log, step 116", 320, 304.46, 811),
+    (f"{VERL_DATA}/Qwen2.5-7B-bsz64_8-prompt512-resp1024-lorarank32-score0.934.log, step 116", 320, 268.55, 749),
+    (f"{VERL_DATA}/Qwen2.5-14B-bsz64_8-prompt512-resp1024-lorarank32-score0.946.log, step 116", 320, 239.73, 633),
+    (f"{VERL_DATA}/Qwen2.5-72B-bs64_8-prompt512-resp1024-lorarank32-score0.960.log, step 95", 320, 265.27, 636),
+    (f"{VERL_DATA}/qwen2-7b-fsdp2.log, step 105", 5120, 153.48, 615),
+    ("verl-project/verl#2060, step 1", 5120, 288.7, 963),
+)
+"""Source, responses of a step, their mean tokens and the longest one's, below a limit of 1,024 that none reached."""
+ENDLESS = 1.8e-4
+"""Share of such answers that repeat themselves up to the limit: with it three of five runs of 5,120 answers a step have
+one (the logs above, deepseek7b_llm_math_megatron.log, qwen2-7b_math_megatron.log, verl-project/verl#1208), and none of
+four runs of 320."""
+OPEN = 5000
+"""assumed: a type of models whose own length is above this many tokens has responses that reach any limit."""
 
 
 @record
@@ -91,3 +108,23 @@ def prompts_within(limit: int, model_type: str = "") -> TokenRange:
     """Return the mean tokens of prompts of at most `limit`, whatever the model. Assumed: questions of 200 tokens, 50 to
     1,000."""
     return TokenRange(*(min(one, limit) for one in (200, 50, 1000)))
+
+
+def deviation() -> float:
+    """Return the standard deviation σ of the logarithm of the lengths of answers that end before their limit: the
+    longest of n with the mean m has m · exp(σ · z − σ²/2) tokens, z the largest of n standard normal numbers."""
+    found = []
+    for _, count, mean, longest in LONGEST:
+        z = largest_of(count)
+        found.append(z - math.sqrt(z * z - 2 * math.log(longest / mean)))
+    return sum(found) / len(found)
+
+
+def longest_of_step(limit: int, mean: float, count: int, kind: str) -> int:
+    """Return the tokens of the longest of `count` answers of this mean: the limit for models that reason, and for base
+    models, which no one taught to end; for others what the published lengths of such answers give."""
+    if kind == BASE or own_length(kind) > OPEN:
+        return limit
+    sigma, ended = deviation(), (1 - ENDLESS) ** count
+    longest = min(limit, mean * math.exp(sigma * largest_of(count) - sigma * sigma / 2))
+    return math.ceil(ended * longest + (1 - ended) * limit)

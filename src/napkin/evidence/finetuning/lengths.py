@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from napkin.evidence.figures.largest import largest_of
 from napkin.evidence.rows.row import RowFields
 from napkin.record import record, replace
 
@@ -54,24 +55,17 @@ class RowLengths:
         return (likely, least, most)
 
 
-def _largest_of(count: float) -> float:
-    """Return the mean of the largest of n standard normal numbers (Blom 1958: the quantile (n − 3/8) / (n + 1/4))."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
-
-
 def _slowest(ranks: int, micro: int, sums: int, padded: bool, spread: float) -> float:
     """Return the tokens of the rank with the most over those of the mean rank."""
     if not padded:
-        return 1.0 + spread * _largest_of(ranks) / math.sqrt(micro * sums)
-    most = 1.0 + spread * _largest_of(micro * ranks)
+        return 1.0 + spread * largest_of(ranks) / math.sqrt(micro * sums)
+    most = 1.0 + spread * largest_of(micro * ranks)
     return 1.0 + (most / _padding(micro, spread) - 1.0) / math.sqrt(sums)
 
 
 def _padding(micro: int, spread: float) -> float:
     """Return the mean of the longest of a micro-batch over the mean sample."""
-    return 1.0 + spread * _largest_of(micro)
+    return 1.0 + spread * largest_of(micro)
 
 
 def mean_of(row: RowFields, samples: int) -> float | None:
@@ -116,14 +110,14 @@ def _is_padded(row: RowFields, joins: bool) -> bool:
 def _tail(samples: float, spread: float) -> float:
     """Return the longest of so many samples over their mean."""
     variance = math.log(1.0 + spread**2)
-    return math.exp(math.sqrt(variance) * _largest_of(samples) - variance / 2)
+    return math.exp(math.sqrt(variance) * largest_of(samples) - variance / 2)
 
 
 def _joined(micro: int, samples: float, spread: float) -> float:
     """Return the tokens of the largest micro-batch over the mean one where sequences are joined: one with the longest
     sample, or one whose sum is the largest."""
     one = (_tail(samples, spread) + micro - 1) / micro
-    return max(one, 1.0 + spread * _largest_of(samples / micro) / math.sqrt(micro))
+    return max(one, 1.0 + spread * largest_of(samples / micro) / math.sqrt(micro))
 
 
 def _longest(mean: float, micro: int, samples: float, padded: bool, alike: bool, spread: float, cut: int | None) -> int:
