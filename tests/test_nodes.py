@@ -105,3 +105,18 @@ def test_several_counts_of_gpus_and_one_of_nodes() -> None:
     assert run_line(f"{line} --nodes 2").errors == [
         "error: a contradiction: several --gpus and one number of --nodes, 2"
     ]
+
+
+@pytest.mark.parametrize("nodes", ["--gpus-per-node 4", "--nodes 16"])
+def test_hosts_of_a_rack_do_not_divide_its_link(nodes: str) -> None:
+    """An NVL72 has 18 hosts of four GPUs; experts on 64 of its GPUs exchange tokens over the link."""
+    line = "step deepseek-v3 --gpus 64 --hardware gb200 --framework megatron-core --ep 64 --json"
+    rack, hosts = run_line(line), run_line(f"{line} {nodes}")
+    assert hosts.values["step/time"] == rack.values["step/time"]
+    assert any("joins 72 GPUs across hosts of 4" in note for note in hosts.data["notes"])
+    assert run_line(f"{line} --gpus-per-node 32").values["step/time"] > rack.values["step/time"]
+
+
+def test_a_host_of_a_rack_has_its_own_memory() -> None:
+    line = "memory llama3-70b --gpus 8 --hardware gb200 --zero 1 --offload optimizer --json"
+    assert run_line(f"{line} --gpus-per-node 4 --host-memory 900GB").values["memory/host/capacity"] == 900e9

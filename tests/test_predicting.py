@@ -45,12 +45,18 @@ def test_a_module_of_nemotron_is_an_attention_layer_and_one_with_experts() -> No
     assert all(set(op.reads) <= known for op in of.extra[0].operations)
 
 
-@pytest.mark.parametrize(("pattern", "said"), [("*E", "1 multi-token prediction module of"), ("*Q", "are left out")])
-def test_modules_whose_layers_napkin_does_not_know_are_left_out(pattern: str, said: str) -> None:
+def test_a_note_says_that_modules_are_not_counted_until_they_are() -> None:
+    said = "1 multi-token prediction module of the checkpoint not counted"
+    assert said in str(run_line(f"step {ONE} --json").data["notes"])
+    assert said not in str(run_line(f"step {ONE} --mtp --json").data["notes"])
+
+
+@pytest.mark.parametrize(("pattern", "left_out"), [("*E", False), ("*Q", True)])
+def test_modules_whose_layers_napkin_does_not_know_are_left_out(pattern: str, left_out: bool) -> None:
     fields = dict(load_config("nemotron3-super-120b-a12b").fields) | {"mtp_hybrid_override_pattern": pattern}
     found = build(config_from("x", Document("x", None), fields))
-    assert len(found.extra) == ("Q" not in pattern)
-    assert any(said in note for note in found.notes)
+    assert len(found.extra) == (not left_out)
+    assert any("are left out" in note for note in found.notes) == left_out
 
 
 def test_weights_and_logits_of_a_module_are_held() -> None:

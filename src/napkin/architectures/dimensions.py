@@ -128,11 +128,6 @@ def predictions(config: Config, field: str = "num_nextn_predict_layers") -> int:
     count = config.optional_integer(field, least=0) or 0
     if count > DEEPEST:
         raise config.wrong(field, f"{count:,} modules are more than {DEEPEST:,}")
-    if count:
-        plural = "s" * (count > 1)
-        config.notes.append(
-            f"{count} multi-token prediction module{plural} of the checkpoint not counted (--mtp counts them)"
-        )
     return count
 
 

@@ -62,8 +62,8 @@ def read_node(inputs: Inputs, setup: Setup, hardware: Hardware | None) -> tuple[
     given = inputs.number_or_none("host-memory")
     from napkin.evidence.rates.machines import NODE, gpus_per_node  # only if something is kept there
 
-    stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else NODE
-    joined = stated if hardware is None else gpus_per_node(hardware)
+    stated = inputs.integer("gpus-per-node") if inputs.has("gpus-per-node") else None
+    joined = stated or (NODE if hardware is None else gpus_per_node(hardware))
     if given is not None and joined > RACK:
         raise Refused(
             "--host-memory: the accelerator's link joins a rack of nodes",

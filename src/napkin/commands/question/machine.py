@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, Refused
-from napkin.inputs.hardware import Hardware, HardwareTable, find, shipped
+from napkin.inputs.hardware import RACK, Hardware, HardwareTable, find, shipped
 from napkin.inputs.peaks import TRAINING, peak_name
 from napkin.options.machine import FIGURES
 from napkin.term import GIVEN, MEASURED, Term, leaf
@@ -55,11 +55,22 @@ def read_hardware(inputs: Inputs, uses: Iterable[str]) -> Hardware:
         inputs.assume(hardware.read_as)
     inputs.depends(uses, True)
     if inputs.has("gpus-per-node"):
-        from napkin.record import replace  # only if a figure is given
-
-        hardware = replace(hardware, devices_per_node=inputs.integer("gpus-per-node"))
+        hardware = _read_nodes(inputs, hardware, inputs.integer("gpus-per-node"))
     given = [name for name in FIGURES if name in inputs]
     return _read_figures(inputs, hardware, given) if given else hardware
+
+
+def _read_nodes(inputs: Inputs, hardware: Hardware, each: int) -> Hardware:
+    """Return the accelerator in nodes of this many. Hosts of a rack, such as the 18 of four GPUs in an NVL72, do not
+    divide its link (NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/perf_recipes/: NVLINK_DOMAIN_SIZE 72 on nodes of
+    four); more than a host has are the devices that the link joins."""
+    joined = hardware.devices_per_node or 0
+    if each <= RACK < joined:
+        inputs.note(f"the link of {hardware.name} joins {joined:,} GPUs across hosts of {each:,}")
+        return hardware
+    from napkin.record import replace  # only if a figure is given
+
+    return replace(hardware, devices_per_node=each)
 
 
 def read_generation(inputs: Inputs) -> str:

@@ -42,6 +42,9 @@ def read_model(inputs: Inputs) -> Model:
         inputs.note(note)
     if model.missing:
         inputs.assume(model.missing)
+    if model.extra and not ("mtp" in inputs and inputs.flag("mtp")):
+        modules = f"{len(model.extra)} multi-token prediction module{'s' * (len(model.extra) > 1)}"
+        inputs.note(f"{modules} of the checkpoint not counted (--mtp counts them, in params, flops, memory and step)")
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     model = read_as_trained(inputs, _read_predicting(inputs, _read_padded(inputs, model)))
