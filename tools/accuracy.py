@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from napkin._tables import calibration
+from napkin._tables import calibration, calibration_held_out
 from napkin.commands.validate.finetune import PHASES, compared
 from napkin.commands.validate.finetune_memory import MEMORY
 from napkin.evidence import published
@@ -246,7 +246,7 @@ def whole_runs() -> str:
 
 def constants() -> str:
     rows = []
-    used = {name for values in calibration.WITHOUT.values() for name in values}
+    used = {name for values in calibration_held_out.WITHOUT.values() for name in values}
     chips = sorted(name for name in calibration.CONSTANTS if name.startswith(CHIP))
     for name in (*PRIORS, *chips):
         prior, spread, source = prior_of(name)

@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 STEPS = (
     Step("tables.py", ("src/napkin/_tables/*.py", "src/napkin/__init__.pyi"), "what people edit, as Python literals"),
-    Step("calibrate.py", ("src/napkin/_tables/calibration.py",), "constants of the step time; reads published steps"),
+    Step("calibrate.py", ("src/napkin/_tables/calibration*.py",), "constants of the step time; reads published steps"),
     Step("serving_shares.py", ("src/napkin/_tables/serving_shares.py",), "what engines reach; reads the calibration"),
     Step("serving_accuracy.py", ("docs/serving-accuracy.md",), "errors of serving; reads what engines reach"),
     Step("rollout_accuracy.py", ("src/napkin/_tables/rollout_errors.py",), "errors of steps that generate responses"),

@@ -15,6 +15,8 @@ def main() -> int:
         return run(sys.argv[1:])
     except KeyboardInterrupt:  # while the command line itself was being loaded
         return 130
+    finally:
+        gc.freeze()  # the interpreter's last collections would look at every object again, to free what ends anyway
 
 
 if __name__ == "__main__":

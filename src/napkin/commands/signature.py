@@ -51,7 +51,7 @@ class Signature:
     @property
     def takes(self) -> tuple[str, ...]:
         """Every option, including those that all commands have."""
-        return (*self.options, *(name for name in COMMON if name not in self.options))
+        return tuple(dict.fromkeys((*self.options, *COMMON)))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -123,6 +123,9 @@ COUNTS = {**prefixed((), bare=True), **WORDED}
 
 def number(text: str) -> Value:
     """Read a real number, with or without a prefix; `50%` is 0.5."""
+    whole = plain(text)
+    if whole is not None:
+        return whole
     digits, exponent, suffix = split(text)
     if suffix == "%":
         return value_of(digits, exponent - 2, 1, 1, text)

@@ -22,16 +22,22 @@ def constants(without: str = "") -> Mapping[str, float]:
     """Return all constants, fitted without one source if named, so that a row never helps to predict itself."""
     from napkin._tables import calibration as table
 
-    if without not in table.WITHOUT:
+    if not without:
         return table.CONSTANTS
-    return {**table.CONSTANTS, **table.WITHOUT[without]}
+    from napkin._tables.calibration_held_out import WITHOUT
+
+    return {**table.CONSTANTS, **WITHOUT[without]} if without in WITHOUT else table.CONSTANTS
 
 
 def spreads(without: str = "") -> Mapping[str, float]:
     """Return σ of each constant's logarithm, fitted without one source if it is named."""
     from napkin._tables import calibration as table
 
-    return {**table.SPREADS, **table.SPREADS_WITHOUT.get(without, {})} if without else table.SPREADS
+    if not without:
+        return table.SPREADS
+    from napkin._tables.calibration_held_out import SPREADS_WITHOUT
+
+    return {**table.SPREADS, **SPREADS_WITHOUT.get(without, {})}
 
 
 def own_error_of(at: RunPoint, sigma: Mapping[str, float], exposed: float = 0.0) -> float:
