@@ -217,16 +217,22 @@ def presets() -> dict[str, dict[str, Any]]:
     return found
 
 
-def models_of(letter: str) -> str:
-    """Return the presets whose names begin with a letter: a module each, as most answers need one of them."""
-    some = {slug: fields for slug, fields in presets().items() if slug[0] == letter}
+def models_of(shard: str) -> str:
+    """Return the spellings that begin with a letter, with the presets that they mean, and the presets whose own names
+    do: a module for each letter, as most answers need one of them."""
+    from napkin.inputs.presets import shard_of
+
+    meant = {name: slug for name, slug in spellings().items() if shard_of(name) == shard}
+    some = {slug: fields for slug, fields in presets().items() if shard_of(slug) == shard}
     body = "from __future__ import annotations\n\n"
     body += "TYPE_CHECKING = False\nif TYPE_CHECKING:\n    from typing import Any\n\n"
+    body += f"NAMES: dict[str, str] = {plain(meant)}\n"
     body += f"PRESETS: dict[str, dict[str, Any]] = {plain(some)}\n"
     return HEADER.format(source="configs/models") + body
 
 
-def models() -> str:
+@cache
+def spellings() -> dict[str, str]:
     """Return every spelling of a name with the preset that it means."""
     from napkin.inputs.presets import spelling
 
@@ -236,9 +242,7 @@ def models() -> str:
             other = names.setdefault(spelling(name), slug)
             if other != slug:
                 raise ValueError(f"{name!r} names both {other} and {slug}")
-    body = "from __future__ import annotations\n\n"
-    body += f"NAMES: dict[str, str] = {plain(dict(sorted(names.items())))}\n"
-    return HEADER.format(source="configs/models") + body
+    return dict(sorted(names.items()))
 
 
 GENERATED: dict[str, Callable[[], str]] = {
@@ -247,7 +251,6 @@ GENERATED: dict[str, Callable[[], str]] = {
     "commands.py": commands,
     "takes.py": takes,
     "class_defaults.py": class_defaults,
-    "models.py": models,
     "published_steps.py": published("steps"),
     "published_memory.py": published("memory"),
     "published_runs.py": published("runs"),
@@ -267,8 +270,9 @@ def written() -> dict[Path, Callable[[], str]]:
         ROOT / "src" / "napkin" / "__init__.pyi": stub,
         ROOT / "docs" / "lint-rules.md": lint_rules,
     }
-    letters = sorted({slug[0] for slug in presets()})
-    shards: dict[str, Callable[[], str]] = {f"models_{letter}.py": partial(models_of, letter) for letter in letters}
+    from napkin.inputs.presets import SHARDS
+
+    shards: dict[str, Callable[[], str]] = {f"models_{shard}.py": partial(models_of, shard) for shard in SHARDS}
     return {**{TABLES / name: write for name, write in {**GENERATED, **shards}.items()}, **pages}
 
 

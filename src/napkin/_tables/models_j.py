@@ -6,6 +6,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'jamba': 'jamba-v0.1',
+    'jamba52b': 'jamba-v0.1',
+    'jambalarge': 'jamba-large',
+    'jambav0.1': 'jamba-v0.1',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'jamba-large': {'aliases': ['AI21-Jamba-1.5-Large', 'AI21-Jamba-Large-1.6', 'AI21-Jamba-Large-1.7', 'AI21-Jamba-Large-1.5'], 'family': 'jamba', 'organisation': 'AI21 Labs', 'hub': ['ai21labs'], 'published': 2024, 'source': 'Jamba Team, Jamba-1.5, arXiv 2408.12570, section 2; in the sizes that make the count that llmfit 1.1.17 (PyPI) lists for ai21labs/AI21-Jamba-Large-1.5', 'params_published': {'checkpoint': 398555145696, 'source': 'safetensors total of ai21labs/AI21-Jamba-Large-1.5, as listed in llmfit 1.1.17'}, 'config': {'model_type': 'jamba', 'hidden_size': 8192, 'intermediate_size': 24576, 'num_hidden_layers': 72, 'num_attention_heads': 64, 'num_key_value_heads': 8, 'vocab_size': 65536, 'max_position_embeddings': 262144, 'tie_word_embeddings': False, 'num_experts': 16, 'num_experts_per_tok': 2, 'mamba_dt_rank': 512}},
     'jamba-v0.1': {'aliases': ['jamba', 'jamba-52b', 'AI21-Jamba2-Mini', 'AI21-Jamba-Mini-1.5', 'AI21-Jamba-Mini-1.6', 'AI21-Jamba-1.5-Mini'], 'family': 'jamba', 'organisation': 'AI21', 'hub': ['ai21labs'], 'published': 2024, 'source': 'Lieber et al., Jamba: A Hybrid Transformer-Mamba Language Model, arXiv 2403.19887; fields as in ai21labs/Jamba-v0.1, config.json', 'params_published': {'total': 51570323328, 'source': 'safetensors total of ai21labs/Jamba-v0.1'}, 'config': {'model_type': 'jamba', 'hidden_size': 4096, 'intermediate_size': 14336, 'num_hidden_layers': 32, 'num_attention_heads': 32, 'num_key_value_heads': 8, 'vocab_size': 65536, 'tie_word_embeddings': False, 'attn_layer_offset': 4, 'attn_layer_period': 8, 'expert_layer_offset': 1, 'expert_layer_period': 2, 'hidden_act': 'silu', 'mamba_conv_bias': True, 'mamba_d_conv': 4, 'mamba_d_state': 16, 'mamba_dt_rank': 256, 'mamba_expand': 2, 'mamba_proj_bias': False, 'num_experts': 16, 'num_experts_per_tok': 2}},

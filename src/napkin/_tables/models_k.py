@@ -6,6 +6,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'kexaone236ba23b': 'k-exaone-236b-a23b',
+    'kimidev72b': 'qwen2.5-72b',
+    'kimik2': 'kimi-k2',
+    'kimik2.5': 'kimi-k2.6',
+    'kimik2.6': 'kimi-k2.6',
+    'kimik21t': 'kimi-k2',
+    'kimik2base': 'kimi-k2',
+    'kimik2instruct': 'kimi-k2',
+    'kimik3': 'kimi-k3',
+    'kimilinear48ba3b': 'kimi-linear-48b-a3b',
+    'kimilinear48ba3bbase': 'kimi-linear-48b-a3b',
+    'kimilinear48ba3binstruct': 'kimi-linear-48b-a3b',
+    'kiminaprover72b': 'qwen2.5-72b',
+    'kiminaproverdistill8b': 'qwen3-8b',
+    'kiminaproverpreviewdistill7b': 'qwen2.5-7b',
+    'kimivla3b': 'kimi-vl-a3b',
+    'kimivla3binstruct': 'kimi-vl-a3b',
+    'kimivla3bthinking': 'kimi-vl-a3b',
+    'kimivla3bthinking2506': 'kimi-vl-a3b',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'k-exaone-236b-a23b': {'aliases': [], 'family': 'k-exaone', 'organisation': 'LG AI Research', 'hub': ['LGAI-EXAONE'], 'published': 2026, 'source': 'LG AI Research, K-EXAONE Technical Report, arXiv 2601.01739; shape as llmfit 1.1.17 (PyPI) lists LGAI-EXAONE/K-EXAONE-236B-A23B', 'params_published': {'total': 236571150336, 'source': 'safetensors total of LGAI-EXAONE/K-EXAONE-236B-A23B, as listed in llmfit 1.1.17 (237,099,669,632), without its prediction module (528,519,296: a dense layer and its projection)'}, 'config': {'model_type': 'exaone_moe', 'hidden_size': 6144, 'intermediate_size': 18432, 'num_hidden_layers': 48, 'num_attention_heads': 64, 'num_key_value_heads': 8, 'head_dim': 128, 'vocab_size': 153600, 'max_position_embeddings': 262144, 'tie_word_embeddings': False, 'first_k_dense_replace': 1, 'moe_intermediate_size': 2048, 'num_experts': 128, 'num_experts_per_tok': 8, 'num_shared_experts': 1}},
     'kimi-k2.6': {'aliases': ['Kimi-K2.5'], 'family': 'kimi', 'organisation': 'Moonshot AI', 'hub': ['moonshotai'], 'published': 2026, 'source': 'Moonshot AI, Kimi K2.6 model card; the language model of Kimi K2; vision tower in the sizes that make the published count', 'params_published': {'checkpoint': 1026879353328, 'source': 'safetensors total of moonshotai/Kimi-K2.6, as listed in llmfit 1.1.17, less 23,040 routing biases, which are no parameters of the class'}, 'config': {'model_type': 'kimi_k25', 'tie_word_embeddings': False, 'text_config': {'model_type': 'deepseek_v3', 'hidden_size': 7168, 'intermediate_size': 18432, 'num_hidden_layers': 61, 'num_attention_heads': 64, 'num_key_value_heads': 64, 'vocab_size': 163840, 'max_position_embeddings': 262144, 'first_k_dense_replace': 1, 'kv_lora_rank': 512, 'moe_intermediate_size': 2048, 'n_routed_experts': 384, 'n_shared_experts': 1, 'num_experts_per_tok': 8, 'q_lora_rank': 1536, 'qk_nope_head_dim': 128, 'qk_rope_head_dim': 64, 'v_head_dim': 128}, 'vision_config': {'vt_hidden_size': 1152, 'vt_intermediate_size': 4304, 'vt_num_hidden_layers': 27, 'vt_num_attention_heads': 16}}},

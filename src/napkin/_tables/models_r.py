@@ -6,6 +6,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'recurrentgemma2b': 'recurrentgemma-2b',
+    'recurrentgemma9b': 'recurrentgemma-9b',
+    'redpajama3b': 'redpajama-3b',
+    'redpajamaincitebase3bv1': 'redpajama-3b',
+    'redpajamaincitechat3bv1': 'redpajama-3b',
+    'redpajamainciteinstruct3bv1': 'redpajama-3b',
+    'rembert': 'rembert',
+    'ring1t': 'ling-1t',
+    'ring1tpreview': 'ling-1t',
+    'ringflash2.0': 'ling-flash-2.0',
+    'ringmini2.0': 'ling-mini-2.0',
+    'rnj1': 'rnj-1',
+    'rnj1.5instruct': 'rnj-1',
+    'rnj1instruct': 'rnj-1',
+    'robertabase': 'roberta-base',
+    'robertalarge': 'roberta-large',
+    'rwkv41.5b': 'rwkv-4-1.5b',
+    'rwkv414b': 'rwkv-4-14b',
+    'rwkv414bpile': 'rwkv-4-14b',
+    'rwkv4169m': 'rwkv-4-169m',
+    'rwkv4169mpile': 'rwkv-4-169m',
+    'rwkv41b5pile': 'rwkv-4-1.5b',
+    'rwkv43b': 'rwkv-4-3b',
+    'rwkv43bpile': 'rwkv-4-3b',
+    'rwkv4430m': 'rwkv-4-430m',
+    'rwkv4430mpile': 'rwkv-4-430m',
+    'rwkv47b': 'rwkv-4-7b',
+    'rwkv47bpile': 'rwkv-4-7b',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'recurrentgemma-2b': {'aliases': [], 'family': 'recurrentgemma', 'organisation': 'Google', 'hub': ['google'], 'published': 2024, 'source': 'Botev et al., RecurrentGemma, arXiv 2404.07839; fields as in google/recurrentgemma-2b, config.json', 'params_published': {'total': 2682862080, 'source': 'safetensors total of google/recurrentgemma-2b'}, 'config': {'model_type': 'recurrent_gemma', 'hidden_size': 2560, 'intermediate_size': 15360, 'num_hidden_layers': 26, 'num_attention_heads': 10, 'num_key_value_heads': 1, 'head_dim': 256, 'vocab_size': 256000, 'attention_bias': False, 'attention_window_size': 2048, 'block_types': ['recurrent', 'recurrent', 'attention'], 'conv1d_width': 4, 'hidden_activation': 'gelu_pytorch_tanh', 'lru_width': 2560}},
     'recurrentgemma-9b': {'aliases': [], 'family': 'recurrentgemma', 'organisation': 'Google', 'hub': ['google'], 'published': 2024, 'source': 'Botev et al., RecurrentGemma, arXiv 2404.07839; fields as in google/recurrentgemma-9b, config.json', 'config': {'model_type': 'recurrent_gemma', 'hidden_size': 4096, 'intermediate_size': 24576, 'num_hidden_layers': 38, 'num_attention_heads': 16, 'num_key_value_heads': 1, 'vocab_size': 256000, 'attention_window_size': 2048, 'block_types': ['recurrent', 'recurrent', 'attention'], 'conv1d_width': 4, 'lru_width': 4096}},

@@ -6,6 +6,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'vaultgemma1b': 'vaultgemma-1b',
+    'vibethinker1.5b': 'deepseek-r1-distill-qwen-1.5b',
+    'vicuna13b': 'vicuna-13b',
+    'vicuna13bv1.5': 'vicuna-13b',
+    'vicuna33b': 'vicuna-33b',
+    'vicuna33bv1.3': 'vicuna-33b',
+    'vicuna7b': 'vicuna-7b',
+    'vicuna7bv1.5': 'vicuna-7b',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'vaultgemma-1b': {'aliases': [], 'family': 'gemma', 'organisation': 'Google', 'hub': ['google'], 'published': 2025, 'source': 'Sinha et al., VaultGemma, arXiv 2510.15001; in the sizes that make the count that llmfit 1.1.17 (PyPI) lists for google/vaultgemma-1b', 'params_published': {'checkpoint': 1038741120, 'source': 'safetensors total of google/vaultgemma-1b, as listed in llmfit 1.1.17'}, 'config': {'model_type': 'vaultgemma', 'hidden_size': 1152, 'intermediate_size': 6912, 'num_hidden_layers': 26, 'num_attention_heads': 4, 'num_key_value_heads': 4, 'head_dim': 256, 'vocab_size': 256000, 'max_position_embeddings': 1024, 'tie_word_embeddings': True}},
     'vicuna-13b': {'aliases': ['lmsys/vicuna-13b-v1.5'], 'family': 'vicuna', 'organisation': 'LMSYS', 'hub': ['lmsys'], 'published': 2023, 'source': 'Chiang et al., Vicuna: An Open-Source Chatbot Impressing GPT-4, lmsys.org, 2023; fields as in lmsys/vicuna-13b-v1.5, model card and config.json', 'config': {'model_type': 'llama', 'hidden_size': 5120, 'intermediate_size': 13824, 'num_hidden_layers': 40, 'num_attention_heads': 40, 'vocab_size': 32000, 'max_position_embeddings': 4096, 'tie_word_embeddings': False, 'hidden_act': 'silu'}},

@@ -6,6 +6,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'whisperbase': 'whisper-base',
+    'whisperlarge': 'whisper-large-v2',
+    'whisperlargev2': 'whisper-large-v2',
+    'whisperlargev3': 'whisper-large-v3',
+    'whisperlargev3turbo': 'whisper-large-v3-turbo',
+    'whispermedium': 'whisper-medium',
+    'whispersmall': 'whisper-small',
+    'whispertiny': 'whisper-tiny',
+    'wizardlm13b': 'wizardlm-13b',
+    'wizardlm13bv1.2': 'wizardlm-13b',
+    'wizardlm28x22b': 'mixtral-8x22b',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'whisper-base': {'aliases': [], 'family': 'whisper', 'organisation': 'OpenAI', 'hub': ['openai'], 'published': 2022, 'source': 'Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, arXiv 2212.04356, Table 1', 'params_published': {'total': 72593920, 'source': 'safetensors total of openai/whisper-base'}, 'config': {'model_type': 'whisper', 'vocab_size': 51865, 'tie_word_embeddings': True, 'd_model': 512, 'encoder_layers': 6, 'decoder_layers': 6, 'encoder_attention_heads': 8, 'decoder_attention_heads': 8, 'encoder_ffn_dim': 2048, 'decoder_ffn_dim': 2048, 'num_mel_bins': 80, 'max_source_positions': 1500, 'max_target_positions': 448}},
     'whisper-large-v2': {'aliases': ['whisper-large'], 'family': 'whisper', 'organisation': 'OpenAI', 'hub': ['openai'], 'published': 2022, 'source': 'Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, arXiv 2212.04356, Table 1', 'params_published': {'total': 1543304960, 'source': 'safetensors total of openai/whisper-large-v2'}, 'config': {'model_type': 'whisper', 'vocab_size': 51865, 'tie_word_embeddings': True, 'd_model': 1280, 'encoder_layers': 32, 'decoder_layers': 32, 'encoder_attention_heads': 20, 'decoder_attention_heads': 20, 'encoder_ffn_dim': 5120, 'decoder_ffn_dim': 5120, 'num_mel_bins': 80, 'max_source_positions': 1500, 'max_target_positions': 448}},

@@ -6,6 +6,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'xgen7b': 'xgen-7b',
+    'xgen7b4kbase': 'xgen-7b',
+    'xgen7b8kbase': 'xgen-7b',
+    'xgen7b8kinst': 'xgen-7b',
+    'xglm564m': 'xglm-564m',
+    'xlam21bfcr': 'qwen2.5-1.5b',
+    'xlam232bfcr': 'qwen2.5-32b',
+    'xlam23bfcr': 'qwen2.5-3b',
+    'xlam7bfcr': 'deepseek-llm-7b',
+    'xlamv0.1r': 'mixtral-8x7b',
+    'xlmrbase': 'xlm-roberta-base',
+    'xlmrlarge': 'xlm-roberta-large',
+    'xlmrobertabase': 'xlm-roberta-base',
+    'xlmrobertalarge': 'xlm-roberta-large',
+    'xlstm7b': 'xlstm-7b',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'xgen-7b': {'aliases': ['Salesforce/xgen-7b-8k-base', 'xgen-7b-4k-base', 'xgen-7b-8k-inst'], 'family': 'xgen', 'organisation': 'Salesforce', 'hub': ['Salesforce'], 'published': 2023, 'source': 'Nijkamp et al., XGen-7B Technical Report, arXiv 2309.03450; fields as in Salesforce/xgen-7b-8k-base, config.json', 'config': {'model_type': 'llama', 'hidden_size': 4096, 'intermediate_size': 11008, 'num_hidden_layers': 32, 'num_attention_heads': 32, 'vocab_size': 51200, 'max_position_embeddings': 8192, 'tie_word_embeddings': False, 'hidden_act': 'silu'}},
     'xglm-564m': {'aliases': [], 'family': 'xglm', 'organisation': 'Meta', 'hub': ['facebook'], 'published': 2021, 'source': 'Lin et al., Few-shot Learning with Multilingual Language Models, arXiv 2112.10668; fields as in facebook/xglm-564M, config.json', 'config': {'model_type': 'xglm', 'd_model': 1024, 'num_layers': 24, 'vocab_size': 256008, 'max_position_embeddings': 2048, 'activation_function': 'gelu', 'attention_heads': 16, 'ffn_dim': 4096}},

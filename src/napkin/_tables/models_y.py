@@ -6,6 +6,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'yi1.534b': 'yi-34b',
+    'yi1.534b32k': 'yi-34b',
+    'yi1.534bchat': 'yi-34b',
+    'yi1.534bchat16k': 'yi-34b',
+    'yi1.56b': 'yi-6b',
+    'yi1.56bchat': 'yi-6b',
+    'yi1.59b': 'yi-9b',
+    'yi1.59b32k': 'yi-9b',
+    'yi1.59bchat': 'yi-9b',
+    'yi1.59bchat16k': 'yi-9b',
+    'yi34b': 'yi-34b',
+    'yi34bchat': 'yi-34b',
+    'yi6b': 'yi-6b',
+    'yi6b200k': 'yi-6b',
+    'yi6bchat': 'yi-6b',
+    'yi9b': 'yi-9b',
+    'yi9b200k': 'yi-9b',
+    'yicoder9b': 'yi-9b',
+    'yicoder9bchat': 'yi-9b',
+    'youtullm2b': 'youtu-llm-2b',
+    'yufengxguardreason8b': 'qwen3-8b',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'yi-34b': {'aliases': ['Yi-1.5-34B', 'Yi-1.5-34B-Chat', 'Yi-34B-Chat', 'dphn/dolphin-2.9.1-yi-1.5-34b', 'Yi-1.5-34B-32K', 'Yi-1.5-34B-Chat-16K'], 'family': 'yi', 'organisation': '01.AI', 'hub': ['01-ai'], 'published': 2023, 'source': '01.AI, Yi: Open Foundation Models by 01.AI, arXiv 2403.04652; fields as in 01-ai/Yi-34B, config.json', 'params_published': {'total': 34388917248, 'source': 'safetensors total of 01-ai/Yi-34B'}, 'config': {'model_type': 'llama', 'hidden_size': 7168, 'intermediate_size': 20480, 'num_hidden_layers': 60, 'num_attention_heads': 56, 'num_key_value_heads': 8, 'vocab_size': 64000, 'max_position_embeddings': 4096}},
     'yi-6b': {'aliases': ['Yi-1.5-6B', 'Yi-1.5-6B-Chat', 'Yi-6B-Chat', 'Yi-6B-200K'], 'family': 'yi', 'organisation': '01.AI', 'hub': ['01-ai'], 'published': 2023, 'source': '01.AI, Yi: Open Foundation Models by 01.AI, arXiv 2403.04652; fields as in 01-ai/Yi-6B, config.json', 'params_published': {'total': 6061035520, 'source': 'safetensors total of 01-ai/Yi-6B'}, 'config': {'model_type': 'llama', 'hidden_size': 4096, 'intermediate_size': 11008, 'num_hidden_layers': 32, 'num_attention_heads': 32, 'num_key_value_heads': 4, 'vocab_size': 64000, 'max_position_embeddings': 4096, 'tie_word_embeddings': False, 'hidden_act': 'silu'}},

@@ -6,6 +6,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+NAMES: dict[str, str] = {
+    'zamba21.2b': 'zamba2-1.2b',
+    'zamba21.2binstruct': 'zamba2-1.2b',
+    'zaya18b': 'zaya1-8b',
+    'zephyr7b': 'zephyr-7b-beta',
+    'zephyr7balpha': 'zephyr-7b-beta',
+    'zephyr7bbeta': 'zephyr-7b-beta',
+    'zephyr7bsftfull': 'zephyr-7b-beta',
+}
 PRESETS: dict[str, dict[str, Any]] = {
     'zamba2-1.2b': {'aliases': ['Zamba2-1.2B-instruct'], 'family': 'zamba2', 'organisation': 'Zyphra', 'hub': ['Zyphra'], 'published': 2024, 'source': 'Glorioso et al., The Zamba2 Suite, arXiv 2411.15242; fields as in Zyphra/Zamba2-1.2B, config.json', 'params_published': {'total': 1215064704, 'source': 'safetensors total of Zyphra/Zamba2-1.2B-instruct'}, 'config': {'model_type': 'zamba2', 'hidden_size': 2048, 'intermediate_size': 8192, 'num_hidden_layers': 38, 'num_attention_heads': 32, 'num_key_value_heads': 32, 'vocab_size': 32000, 'max_position_embeddings': 4096, 'adapter_rank': 128, 'attention_head_dim': 128, 'attention_hidden_size': 4096, 'chunk_size': 256, 'hidden_act': 'gelu', 'hybrid_layer_ids': [5, 11, 17, 23, 29, 35], 'layers_block_type': ['mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'hybrid', 'mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'hybrid', 'mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'hybrid', 'mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'hybrid', 'mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'hybrid', 'mamba', 'mamba', 'mamba', 'mamba', 'mamba', 'hybrid', 'mamba', 'mamba'], 'mamba_d_conv': 4, 'mamba_d_state': 64, 'mamba_expand': 2, 'mamba_headdim': 64, 'mamba_ngroups': 2, 'n_mamba_heads': 64, 'num_mem_blocks': 1, 'use_conv_bias': True, 'use_shared_attention_adapter': True, 'use_shared_mlp_adapter': True}},
     'zaya1-8b': {'aliases': ['Zyphra/ZAYA1-8B'], 'family': 'zaya', 'organisation': 'Zyphra', 'hub': ['Zyphra'], 'published': 2026, 'source': 'Zyphra, ZAYA1-8B model card; fields as in Zyphra/ZAYA1-8B, config.json', 'config': {'model_type': 'zaya', 'hidden_size': 2048, 'num_hidden_layers': 40, 'num_attention_heads': 8, 'num_key_value_heads': 2, 'head_dim': 128, 'vocab_size': 262272, 'max_position_embeddings': 131072, 'tie_word_embeddings': True, 'attention_bias': False, 'cca_time0': 2, 'cca_time1': 2, 'hidden_act': 'silu', 'lm_head_bias': False, 'moe_intermediate_size': 2048, 'num_experts': 16, 'num_experts_per_tok': 1, 'router_hidden_size': 256}},

@@ -1,5 +1,5 @@
-"""Published architectures by name, from `_tables/models.py` (every name) and `_tables/models_*.py` (one for each first
-letter, so that one model costs no reading of all): plain literals generated from configs/models."""
+"""Published architectures by name, from `_tables/models_*.py` (one for each first letter, so that one model costs no
+reading of all): plain literals generated from configs/models."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from napkin.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
 
@@ -50,6 +51,25 @@ def spelling(name: str) -> str:
     return last.replace("-", "").replace("_", "").replace(" ", "")
 
 
+SHARDS = "0abcdefghijklmnopqrstuvwxyz"
+"""What the tables of models end in: the letter that their names begin with, 0 for anything else."""
+
+
+def shard_of(name: str) -> str:
+    """Return the end of the table that has a name, in its normal form, or a preset."""
+    return name[0] if name and name[0] in SHARDS[1:] else SHARDS[0]
+
+
+def named(spelled: str) -> str | None:
+    """Return the preset that has exactly this name, in its normal form."""
+    found: Mapping[str, str] = _table(shard_of(spelled)).NAMES
+    return found.get(spelled)
+
+
+def _table(shard: str) -> ModuleType:
+    return import_module(f"napkin._tables.models_{shard}")
+
+
 def is_preset(name: str) -> bool:
     """Return whether a published architecture has this name; in `org/name`, whether that organization publishes it."""
     return _slug(name) is not None
@@ -57,9 +77,7 @@ def is_preset(name: str) -> bool:
 
 def _slug(name: str) -> str | None:
     """Return the preset that a name means."""
-    from napkin._tables.models import NAMES
-
-    slug = NAMES.get(spelling(name)) or NAMES.get(spelling(_untuned(name)))
+    slug = named(spelling(name)) or named(spelling(_untuned(name)))
     organization, slash, _ = name.strip().lower().rpartition("/")
     if slug is None or not slash:
         return slug
@@ -131,7 +149,6 @@ def preset(name: str) -> Preset:
 
 def _hint(name: str, shown: str) -> str:
     """Return how to name a model that has no preset: the one that is meant, or how to get its config.json."""
-    from napkin._tables.models import NAMES
     from napkin.inputs.republished import republished
 
     sides = name.lower().split("x")
@@ -140,7 +157,7 @@ def _hint(name: str, shown: str) -> str:
     if _is_accelerator(name):
         return f"that is an accelerator: --hardware {shown}, after a MODEL such as llama3-8b"
     fetched = f"`hf download {shown} config.json` fetches its shape, and the name works then" if "/" in name else ""
-    same, near = base_of(name), NAMES.get(spelling(name))
+    same, near = base_of(name), named(spelling(name))
     if near is not None:
         fields = fields_of(near)
         publishers = " or ".join(fields.get("hub", ())) or fields["organisation"]
@@ -229,23 +246,19 @@ def presets() -> Iterator[Preset]:
 
 def names() -> tuple[str, ...]:
     """Return the names that napkin uses."""
-    from napkin._tables.models import NAMES
-
-    return tuple(sorted(set(NAMES.values())))
+    return tuple(sorted(slug for slug, _ in all_fields()))
 
 
 def fields_of(slug: str) -> Mapping[str, Any]:
     """Return what the file of a preset says; `slug` is the name that napkin uses."""
-    found: Mapping[str, Any] = import_module(f"napkin._tables.models_{slug[0]}").PRESETS[slug]
+    found: Mapping[str, Any] = _table(shard_of(slug)).PRESETS[slug]
     return found
 
 
 def all_fields() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each name that napkin uses with what its file says, in the order of their files' names."""
-    from napkin._tables.models import NAMES
-
-    for letter in sorted({slug[0] for slug in NAMES.values()}):
-        yield from import_module(f"napkin._tables.models_{letter}").PRESETS.items()
+    for shard in SHARDS:
+        yield from _table(shard).PRESETS.items()
 
 
 def _preset(slug: str, fields: Mapping[str, Any]) -> Preset:

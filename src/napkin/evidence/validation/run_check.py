@@ -63,10 +63,9 @@ def compared(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compare
 
 def usual_year(row: RunRow) -> float:
     """Return the year if neither row nor evidence states it: the model's publication, else when such chips ran."""
-    from napkin._tables.models import NAMES  # a large table: on this path only
-    from napkin.inputs.presets import fields_of, spelling
+    from napkin.inputs.presets import fields_of, named, spelling
 
-    known = NAMES.get(spelling(row.model))
+    known = named(spelling(row.model))
     if known is not None:
         published: float = fields_of(known)["published"]
         return published
