@@ -14,7 +14,6 @@ from napkin._tables import architectures as _index
 from napkin.architectures.module_paths import located
 from napkin.architectures.reading import ALONE, check_layer_lists
 from napkin.architectures.record import Architecture, Wrapper
-from napkin.architectures.tying import settle_tie
 from napkin.errors import NapkinError, Refused, did_you_mean
 from napkin.inputs.class_facts import class_facts, registered
 from napkin.inputs.load import printable
@@ -261,6 +260,8 @@ def text_model(config: Config) -> Config:
     if wrapper is not None:
         config.ignore(*wrapper.ignored)
     if wrapper is not None and wrapper.flat and not config.has("text_config"):
+        from napkin.architectures.tying import settle_tie
+
         kind, config.model_type = config.model_type, WRAPPERS[config.model_type]
         config.defaults, config.aliases = class_facts(config.model_type)
         settle_tie(config, config, kind)
@@ -283,6 +284,8 @@ def _held_within(config: Config, wrapper: Wrapper) -> Config:
 
 def _text_block(config: Config, wrapper: Wrapper | None) -> Config:
     """Return the text_config of a multimodal config, with what the outer level says about it."""
+    from napkin.architectures.tying import settle_tie
+
     if config.raw(_PREDICTION, required=False) is not None:
         config.notes.append("multi-token prediction layers of the checkpoint not counted")
     former = wrapper.former if wrapper is not None else ""

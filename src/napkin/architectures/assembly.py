@@ -12,7 +12,6 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import LONGEST_PERIOD, Layer, Parts, Runs
 from napkin.operations.pointwise import Add, Dropout, Scale, Softcap
 from napkin.operations.roles import LM_HEAD, POSITION, SEGMENT, VOCABULARY
-from napkin.operations.views import Cast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,6 +135,8 @@ def head(
     if scale:
         operations.append(Scale("logits_scaled", ("lm_head",), rows))
     if softcap and fp32_cap:
+        from napkin.operations.views import Cast
+
         operations.append(Cast("logits_wide", (operations[-1].name,), rows, True))
     if softcap:
         operations.append(Softcap("logits_capped", (operations[-1].name,), rows))

@@ -11,7 +11,6 @@ from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Clamp, Multiply, Scale
 from napkin.operations.roles import COLUMN, KEY, QKV, QUERY, ROW, VALUE
-from napkin.operations.views import Slice, Transpose
 from napkin.record import record, replace
 
 
@@ -89,6 +88,8 @@ class Attention:
             Matmul(prefix + "v", (kv_source,), kv_width, heads.v_width, how.bias, COLUMN, role=self._role(VALUE)),
         )
         if how.gated:
+            from napkin.operations.views import Slice
+
             operations += (
                 Slice(prefix + "q", (query,), heads.q_width, role=self._role(QUERY)),
                 Slice(prefix + "output_gate", (query,), heads.q_width),
@@ -97,6 +98,8 @@ class Attention:
 
     def _fused(self, source: str) -> Operations:
         """Return q, k and v as parts of one projection's result."""
+        from napkin.operations.views import Slice
+
         prefix, heads, how = self.prefix, self.heads, self.projections
         qkv, width = prefix + "qkv", heads.q_width + 2 * heads.k_width
         operations: Operations = (Matmul(qkv, (source,), heads.width, width, how.bias, COLUMN, role=self._role(QKV)),)
@@ -190,6 +193,7 @@ def band_attention(source: str, *, width: int, heads: int, window: int) -> Opera
     """
     from napkin.operations.attention.band import BandAttention
     from napkin.operations.idle import Idle
+    from napkin.operations.views import Transpose
 
     letters = (("q", QUERY), ("k", KEY), ("v", VALUE))
     of_all = tuple(Matmul(f"global_{letter}", ("by_steps",), width, width, True, COLUMN) for letter, _ in letters)

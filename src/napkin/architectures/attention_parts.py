@@ -10,7 +10,6 @@ from napkin.operations.linear import Matmul
 from napkin.operations.pointwise import Activation, Add, Multiply
 from napkin.operations.roles import COLUMN
 from napkin.operations.rotary import Rotary
-from napkin.operations.views import Cast
 from napkin.record import record
 
 
@@ -177,6 +176,8 @@ def gated(source: str, gate: str, width: int, *, fp32: bool) -> Operations:
     score, out = f"{gate}_score", f"{source}_gated"
     if not fp32:
         return (Activation(score, (gate,), width, "sigmoid"), Multiply(out, (source, score), width))
+    from napkin.operations.views import Cast
+
     return (
         Cast(f"{gate}_wide", (gate,), width, fp32=True),
         Activation(score, (f"{gate}_wide",), width, "sigmoid"),

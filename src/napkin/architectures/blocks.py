@@ -15,7 +15,6 @@ from napkin.operations.linear import Matmul
 from napkin.operations.norms import Norm
 from napkin.operations.pointwise import Activation, Add, Clamp, Dropout, Jitter, Multiply, Scale
 from napkin.operations.roles import COLUMN, DOWN, ROW, SHARED_EXPERT
-from napkin.operations.views import Cast, Slice
 from napkin.record import record, replace
 
 Operations = tuple[Operation, ...]
@@ -110,6 +109,8 @@ def gated_mlp(
     at_once = not (fused or gating.upcast or gating.clamped)  # the activation runs before the second matmul
     first: Operations
     if fused:
+        from napkin.operations.views import Slice
+
         first = (
             Matmul(prefix + "gate_up", (source,), width, 2 * inner, bias, COLUMN),
             Slice(gate, (prefix + "gate_up",), inner),
@@ -132,6 +133,8 @@ def gated_mlp(
 
 def _gated_fp32(activation: Activation, reads: tuple[str, ...], gated: str, inner: int) -> Operations:
     """Return activation(gate) ⊙ up, computed in fp32."""
+    from napkin.operations.views import Cast
+
     return (
         *(Cast(f"{name}_wide", (name,), inner, True) for name in reads),
         replace(activation, reads=(f"{reads[0]}_wide",)),

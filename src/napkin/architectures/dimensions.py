@@ -9,7 +9,6 @@ from napkin.inputs.model import Config
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Parts, stack_of
-from napkin.operations.views import Concat
 from napkin.record import record, replace
 
 
@@ -137,6 +136,8 @@ def prediction_modules(count: int, hidden: int, norm: NormStyle, *layers: Layer)
     are the model's."""
     if not count:
         return ()
+    from napkin.operations.views import Concat
+
     inner: Operations = ()
     for place, layer in enumerate(layers):
         inner += _reading(layer.operations, inner[-1].name if inner else "joined", f"{place}/" if place else "")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.autograd.forward_peaks import forward_peak, forward_peaks
 from napkin.autograd.live import before_recomputation
-from napkin.autograd.recomputed import Again, recompute
 from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import ACTIVATION, INPUT_LABEL, WEIGHT_COPY, Node, Storage
 from napkin.elementwise import Number, minimum, total, where
@@ -27,6 +26,10 @@ from napkin.operations.roles import MEMORY
 from napkin.operations.shapes import Value
 from napkin.record import replace
 from napkin.training.precision import Precision
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.autograd.recomputed import Again
 
 
 def tape_for(precision: Precision, fuses_gradients: bool = False, shares: bool = False) -> Tape:
@@ -188,6 +191,8 @@ def _run_layers(
 
 def _nodes_of(lowering: Lowering, names: list[str], part: RecomputedPart) -> Again:
     """Return the nodes of a recomputed part of the layer that was run last, of operations `names` in order."""
+    from napkin.autograd.recomputed import Again
+
     if part.within:
         first, end, until = lowering.inner[part.operations[0]]
         return Again(tuple(range(first, end)), until, part.frees_output)
@@ -268,6 +273,8 @@ def _run_layer(
     program = rewrite(layer.operations, lowering.implementation)
     out = lowering.run(program, x)
     if lowering.modules:
+        from napkin.autograd.recomputed import recompute
+
         parts = parts_of(layer.operations, lowering.modules)
         recompute(tape, (_nodes_of(lowering, [op.name for op in program.operations], part) for part in parts))
     lowering.tape, lowering.reused, lowering.implementation = outer, {}, whole

@@ -9,13 +9,16 @@ from napkin.elementwise import Number, ceil_div, maximum, where
 from napkin.errors import Refused
 from napkin.operations.base import Operation
 from napkin.operations.implementations import CUT_IN_FP32, CUT_IN_FUNCTION
-from napkin.operations.losses import LOSSES, Loss
 from napkin.operations.lowering import Lowering
 from napkin.operations.model import Stack
 from napkin.operations.rewrite import rewrite
 from napkin.operations.roles import LM_HEAD, LOSS
 from napkin.operations.shapes import Value
 from napkin.operations.work import Work
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.losses import Loss
 
 STREAM = "x"
 """The name under which operations read the residual stream."""
@@ -33,7 +36,7 @@ def run_head(lowering: Lowering, stack: Stack, residual: Value) -> Number:
 
 def _run_head_once(lowering: Lowering, stack: Stack, residual: Value) -> Number:
     """Run them once; return the same."""
-    form = LOSSES.get(lowering.implementation.loss)
+    form = _special(lowering.implementation.loss)
     kept_on: Number = 0
     if stack.after and stack.after[-1].role == LOSS:  # a head of another kind, with a loss of its own
         lowering.run(rewrite(stack.after, lowering.implementation), residual)
@@ -110,6 +113,15 @@ def _cut(lowering: Lowering, logits: Tensor) -> Tensor:
     left = tape.new(logits.count - logits.count // lowering.tokens * lowering.b, logits.dtype, "cut logits")
     left.storage.size = where(lowering.b == 1, 0, left.size)
     return tape.record("cut", (logits,), left)
+
+
+def _special(loss: str) -> Loss | None:
+    """Return a form of cross entropy other than torch's own; None for that."""
+    if not loss:
+        return None
+    from napkin.operations.losses import LOSSES
+
+    return LOSSES.get(loss)
 
 
 def of_each(bytes_each: float, count: Number) -> Number:

@@ -13,7 +13,6 @@ from napkin.footprint.submodels import PROJECTOR, VISION, TowerPart, joined, sub
 from napkin.operations.frozen import Reach
 from napkin.operations.model import Model, Stack
 from napkin.operations.shapes import Shape, Split
-from napkin.operations.tuning import FIRST_PROMPTED, FROZEN_LAYERS
 from napkin.record import record, replace
 from napkin.training.layout import Layout
 from napkin.training.order import Order, order_of
@@ -90,6 +89,8 @@ def _frozen(stack: Stack, model: Model, setup: Setup) -> Stack:
 
     tuning = setup.implementation.tuning
     if tuning is not None and tuning.prompted:
+        from napkin.operations.tuning import FIRST_PROMPTED
+
         stack = adapted_in(stack, range(FIRST_PROMPTED[tuning.method], stack.depth))
     if model.tied and setup.frozen is not None:
         stack = with_frozen_head(stack)
@@ -213,6 +214,8 @@ def reach_of_step(model: Model, setup: Setup) -> Reach:
     if tuning is None and not setup.freezes:
         return Reach(0, False)
     if tuning is not None and (not tuning.targeted or flat(setup)):
+        from napkin.operations.tuning import FROZEN_LAYERS
+
         return Reach(FROZEN_LAYERS.get(tuning.method, 0), False)
     asked = setup.implementation, setup.frozen, setup.asleep, setup.still_head, setup.wakes
     for known, before, reach in _REACHES:

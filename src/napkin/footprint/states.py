@@ -21,11 +21,14 @@ from napkin.operations.base import Operation
 from napkin.operations.facts import LinearLayer
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import EXPERT, REPLICATED, VOCABULARY
-from napkin.operations.tuning import Tuning
 from napkin.operations.work import Weight
 from napkin.record import replace
 from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.setup import Setup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.tuning import Tuning
 
 
 def local_weights(operations: Iterable[Operation], setup: Setup) -> LocalWeights:

@@ -10,8 +10,6 @@ import stat
 import sys
 
 from napkin.errors import NapkinError, escaped
-from napkin.inputs.file_kinds import START, refuse_kind, unreadable
-from napkin.inputs.json_lines import line_of_second, lines_of_json, place_of_token, syntax_hint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +48,8 @@ class Document:
         """Return `file:line: field` of a path of keys, for messages; where the file lacks the path, the line of the
         nearest key above it."""
         if self.json and not self.lines:
+            from napkin.inputs.json_lines import lines_of_json
+
             self.lines = lines_of_json(self.json)
         line = next((self.lines[path[:at]] for at in range(len(path), 0, -1) if path[:at] in self.lines), None)
         return place_in_file(self.name, line, path)
@@ -87,6 +87,8 @@ def with_bytes(path: str, read: Callable[[BinaryIO], T]) -> T:
         with open(path, "rb") as file:
             return read(file)
     except OSError as problem:
+        from napkin.inputs.file_kinds import unreadable
+
         raise unreadable(path, name, problem) from None
     except ValueError:
         raise NapkinError(f"{name}: is not a path", "check the path") from None
@@ -117,6 +119,8 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
 
 def read_text(path: str, largest: int = LARGEST) -> str:
     """Return the content of a file as UTF-8 text without its byte-order mark. Errors (2) name what else it is."""
+    from napkin.inputs.file_kinds import START, refuse_kind
+
     data = read_bytes(path, largest)
     refuse_kind(data[:START], name_of(path))
     try:
@@ -145,6 +149,8 @@ def repeated(keys: Iterable[str]) -> str:
 def parse_json(text: str, name: str, *, infinite: bool = False) -> Document:
     """Parse JSON. `infinite`: read Infinity, which published config.json files hold, as the number it means."""
     import json
+
+    from napkin.inputs.json_lines import line_of_second, place_of_token, syntax_hint
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)

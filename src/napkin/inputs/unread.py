@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from napkin.inputs.class_facts import read_by_class
 from napkin.inputs.load import printable
 from napkin.inputs.model import Config
-from napkin.inputs.own_code import own_class
-from napkin.inputs.slips import slip_of
 
 CHECKED = 500
 """Unread fields of a file that are looked at one by one."""
@@ -37,6 +35,8 @@ def settle(config: Config, assumed: Collection[str] = (), strict: bool = False) 
     if not left:
         return
     from napkin._tables.class_fields import ANYWHERE, TRANSFORMERS
+    from napkin.inputs.own_code import own_class
+    from napkin.inputs.slips import slip_of
 
     kind, known = printable(config.model_type, 40), read_by_class(config.model_type)
     if known is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import ACTIVATION, BYTES, INPUT, Tensor
 from napkin.elementwise import Number, ceil_div, minimum
-from napkin.operations.adapters.adapted import adapted_rows
 from napkin.operations.adapters.lora import kind_on, lookup_rank
 from napkin.operations.base import Operation
 from napkin.operations.bases import Lookup
@@ -95,6 +94,8 @@ class Embedding(Lookup):
         tuning = run.implementation.tuning
         rank = lookup_rank(self, tuning) if tuning is not None else 0
         if rank:
+            from napkin.operations.adapters.adapted import adapted_rows
+
             out = tape.cast(tape.add(out, adapted_rows(run, ids, shape, rank, (rows_here, self.width))), stored)
         found = kind_on(self, run.implementation)
         if found is not None:
@@ -213,6 +214,8 @@ class PositionBias(Lookup):
         bias = tape.record("embedding", (buckets,), bias, (buckets,), weight=rows * heads * BYTES[stored])
         tuning = run.implementation.tuning
         rank = lookup_rank(self, tuning) if tuning is not None else 0
-        return (
-            tape.cast(tape.add(bias, adapted_rows(run, buckets, pairs, rank, (rows, heads))), stored) if rank else bias
-        )
+        if not rank:
+            return bias
+        from napkin.operations.adapters.adapted import adapted_rows
+
+        return tape.cast(tape.add(bias, adapted_rows(run, buckets, pairs, rank, (rows, heads))), stored)

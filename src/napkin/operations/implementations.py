@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from napkin.elementwise import Number
 from napkin.inputs.class_facts import measured_modes
-from napkin.operations.tuning import Tuning
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from napkin.autograd.tape import Tape
     from napkin.autograd.tensors import Tensor
+    from napkin.operations.tuning import Tuning
 else:
     Protocol = object
 

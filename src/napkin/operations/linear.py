@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor, select, sized
 from napkin.elementwise import Number, ceil_div
-from napkin.operations.adapters.adapted import joined, linear, pair_of_ranks
 from napkin.operations.adapters.lora import is_unquantized, kind_on, leaves_gaps, lora_pairs
 from napkin.operations.base import Operation, Timer
 from napkin.operations.bases import Module, Ordinary
@@ -13,13 +12,13 @@ from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import COLUMN, DOWN, HEADS, REPLICATED, ROW, VOCABULARY
 from napkin.operations.shapes import Value
-from napkin.operations.tuning import Tuning
 from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind
+    from napkin.operations.tuning import Tuning
 
 
 @record
@@ -95,6 +94,8 @@ class Matmul(Module):
         if found is not None and tuning is not None:
             out = self.around(run, tensor, *found, tuning)
         elif tuning is not None and self._joins(run, tuning):
+            from napkin.operations.adapters.adapted import joined
+
             out = joined(run, tensor, d_in, d_out, tuning.rank_of(self.module), not is_unquantized(self, tuning))
         else:
             out = self.product(run, tensor, d_in, d_out)
@@ -166,6 +167,8 @@ class Matmul(Module):
         tape.frozen = False
         several, width = lora_pairs(self, run.program.operations, run.implementation, tuning)
         if several:
+            from napkin.operations.adapters.adapted import pair_of_ranks
+
             rank = several * tuning.rank_of(self.module)
             wide = pair_of_ranks(run, x, self.shard, (d_in, width), rank, local)
             if leaves_gaps(self, run.program.operations, run.implementation, width):
@@ -239,6 +242,8 @@ class PerSequence(Matmul):
             return Value(run.tape.new(run.b * self.d_out, x.dtype, "pooled", no_grad=True), self.d_out)
         if self.first:
             x = run.tape.slice(x, run.b * self.d_in)
+        from napkin.operations.adapters.adapted import linear
+
         part = LinearPart(self.module, self.d_in, self.d_out, self.bias)
         return Value(linear(run, part, x, label=f"{self.name}/weight"), self.d_out)
 

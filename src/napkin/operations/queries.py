@@ -35,6 +35,11 @@ def is_head_matrix(op: Operation, weight: Weight) -> bool:
     return op.role == LM_HEAD and weight.name == "weight"
 
 
+def head_of(model: Model) -> Operation | None:
+    """Return the language model's head."""
+    return next((op for op in model.stacks[-1].after if op.role == LM_HEAD), None)
+
+
 def heard_operations(model: Model) -> list[Operation]:
     """Return what the model holds of an audio encoder."""
     return [op for op in model.stacks[-1].after if op.role == AUDIO]

@@ -275,8 +275,3 @@ def with_score(model: Model) -> Model:
     score = Matmul("score", head.reads, model.hidden, 1, role=LM_HEAD, module="score")
     after = (*last.after[:place], score, ClassLoss("class_loss", (score.name,), 1))
     return replace(model, stacks=(*others, replace(last, after=after)), tied=False, outputs=1, extra=())
-
-
-def head_of(model: Model) -> Operation | None:
-    """Return the language model's head."""
-    return next((op for op in model.stacks[-1].after if op.role == LM_HEAD), None)

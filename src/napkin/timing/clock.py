@@ -20,6 +20,9 @@ STACK, CALIBRATION, DATASHEET = "stack", "calibration", "datasheet"
 """Sources of a rate."""
 WIDE_BYTES = term.constant("bytes_of_16_bits", 2, BYTE)
 """Bytes of one element of a moved activation or gradient."""
+IN_FORWARD, IN_BACKWARD = 0.4, 0.6
+"""The parts of permutation and casts in each pass, whose traffic was calibrated for both together. Assumed: no source
+measured the passes separately."""
 MULTIPLY_ADD = term.constant("2", 2, "FLOP", "a multiply-add is 2 FLOP")
 
 
@@ -37,6 +40,11 @@ def total(name: str, terms: Iterable[Term]) -> Term:
     """Return the sum of seconds; 0 if there are none."""
     parts = tuple(terms)
     return term.add(name, *parts) if parts else zero(name)
+
+
+def split(name: str, forward: float) -> Term:
+    """Return the assumed share of one pass in a calibrated traffic."""
+    return term.leaf(name, forward, "1", term.ASSUMED, "how both passes' traffic is split between them")
 
 
 class Clock:

@@ -8,7 +8,7 @@ from functools import partial
 from napkin import term
 from napkin.elementwise import is_zero, where
 from napkin.operations.model import Model
-from napkin.operations.trained import head_of
+from napkin.operations.queries import head_of
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import ONE, PER_PARAM, SECOND, TWO, Clock, size

@@ -9,9 +9,9 @@ from napkin import term
 from napkin.elementwise import holds_for_all
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
+from napkin.operations.queries import head_of
 from napkin.operations.rewrite import fuse_linears
 from napkin.operations.roles import ADAPTER, REPLICATED, SENSES, TOKEN, VOCABULARY
-from napkin.operations.trained import head_of
 from napkin.term import Term
 from napkin.timing.clock import BYTE, PER_PARAM, Clock, size, total, zero
 from napkin.timing.layer import LayerTime

@@ -7,7 +7,7 @@ from napkin import term
 from napkin.elementwise import holds_for_all, where
 from napkin.operations.facts import RoutedExperts
 from napkin.term import Term
-from napkin.timing.clock import BYTE, ONE, STACK, TWO, WIDE_BYTES, Clock, size
+from napkin.timing.clock import BYTE, IN_BACKWARD, IN_FORWARD, ONE, STACK, TWO, WIDE_BYTES, Clock, size, split
 from napkin.timing.collectives import copies_to_others, distinct_nodes, in_one_node
 
 THREE = term.constant("3", 3)
@@ -24,16 +24,8 @@ CLAMPED_FORWARD, CLAMPED_BACKWARD = 8, 15
 each is read and written, and again as both are joined. Backward the gate's gradient is masked by one comparison (3 for
 the mask, 5 for the choice), that of up, cut at both ends, by two (6, 3 for their conjunction, 5): torch 2.13
 torch/csrc/autograd/FunctionsManual.cpp, clamp_backward; and both are joined (4)."""
-IN_FORWARD, IN_BACKWARD = 0.4, 0.6
-"""The parts of permutation and casts in each pass, whose traffic was calibrated for both together. Assumed: no source
-measured the passes separately."""
 NARROW_BYTES = term.constant("bytes_of_8_bits", 1, BYTE, "dispatch in FP8, combine in BF16: arXiv:2412.19437, 3.3.2")
 """Bytes of an element dispatched in the low dtype; it returns in 16 bits."""
-
-
-def split(name: str, forward: float) -> Term:
-    """Return the assumed share of one pass in a calibrated traffic."""
-    return term.leaf(name, forward, "1", term.ASSUMED, "how both passes' traffic is split between them")
 
 
 def expert_time(clock: Clock, op: RoutedExperts, name: str) -> tuple[dict[str, Term], dict[str, Term]]:

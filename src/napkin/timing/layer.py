@@ -20,7 +20,6 @@ from napkin.options.modules import EXPERT_ACTIVATION
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import PER_PARAM, SECOND, STACK, Clock, size, total, zero
-from napkin.timing.experts import activation_time
 from napkin.timing.layer_clock import GROUPS, LayerClock
 from napkin.timing.layer_collectives import adapter_time, heads_time, ring_time, tensor_time
 from napkin.timing.layer_weights import Held, layer_weights
@@ -128,6 +127,8 @@ def parts_time(
     for op in operations:
         within = any(part.module == EXPERT_ACTIVATION and op.name in part.operations for part in parts)
         if within and op.name not in names and (experts := op.routed()) is not None:
+            from napkin.timing.experts import activation_time
+
             own.add({"elementwise": activation_time(clock, experts, f"{own.kind}/{op.name}")}, {})
     return own.forward
 

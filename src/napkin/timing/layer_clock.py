@@ -23,9 +23,7 @@ from napkin.operations.work import Work
 from napkin.record import replace
 from napkin.term import Term
 from napkin.timing.attention import core_time, score_time
-from napkin.timing.clock import BYTE, ONE, Clock, size, total
-from napkin.timing.expansion import EXPANSIONS, ONE_KERNEL, decoded
-from napkin.timing.experts import IN_BACKWARD, IN_FORWARD, expert_time, shown_exchange, split
+from napkin.timing.clock import BYTE, IN_BACKWARD, IN_FORWARD, ONE, Clock, size, split, total
 
 GROUPS = ("matmul", "attention", "elementwise", "casts", "accumulation", "tensor", "context", "expert", "host")
 """The groups of a layer's time. compute: matmul, attention · memory-bound: elementwise, casts, accumulation ·
@@ -77,6 +75,8 @@ class LayerClock(Timer):
 
     def experts(self, op: RoutedExperts) -> None:
         """Add routed experts, with their tokens exchanged over ep."""
+        from napkin.timing.experts import expert_time
+
         forward, backward = expert_time(self.clock, op, f"{self.kind}/{op.name}")
         self.add(forward, backward)
         self.routed.append(forward)
@@ -92,6 +92,8 @@ class LayerClock(Timer):
         """Leave of the experts' exchange what the compute of the other pass does not hide, where both run at once."""
         if not self.forward["expert"] or holds_for_all(self.clock.rates.expert_exposed == 1):
             return
+        from napkin.timing.experts import shown_exchange
+
         passes = (("forward", self.forward, self.backward), ("backward", self.backward, self.forward))
         shown = []
         for way, own, other in passes:
@@ -193,6 +195,8 @@ class LayerClock(Timer):
         """Add the traffic of quantized weights that are expanded to 16 bits before a matmul: read as stored and written
         in 16 bits, in forward and again for the inputs' gradient (bitsandbytes/autograd/_functions.py, MatMul4Bit); or
         by elementwise operations, whose last output autograd saves for that gradient."""
+        from napkin.timing.expansion import EXPANSIONS, ONE_KERNEL, decoded
+
         stored = term.leaf("bytes_stored", stored_bytes(learning.stored), BYTE, term.TRUE, learning.stored)
         expansion = EXPANSIONS.get(learning.stored, ONE_KERNEL)
         each = term.add(f"{name}/expanded/each", stored, expansion.written)

@@ -9,9 +9,8 @@ from napkin.elementwise import Number
 from napkin.formats import stored_bytes
 from napkin.operations.base import Operation
 from napkin.operations.model import Model
-from napkin.operations.queries import is_head_matrix
+from napkin.operations.queries import head_of, is_head_matrix
 from napkin.operations.roles import ADAPTER, EXPERT, REPLICATED, SENSES
-from napkin.operations.trained import head_of
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.clock import BYTE, Clock, size

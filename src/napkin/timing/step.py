@@ -26,7 +26,6 @@ from napkin.term import Term
 from napkin.timing.clock import SECOND, Clock, size
 from napkin.timing.data_parallel import data_time, reduction_time, sharded_time, shards_of
 from napkin.timing.ends import entries, entry_time, head_time
-from napkin.timing.host_link import offload_time
 from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.layer_weights import layer_weights
@@ -157,6 +156,8 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     optimizer = optimizer_time(clock, shards, stack)
     parts = [compute, moved, communication, bubble, optimizer, overhead]
     if not is_zero(layout.moves):
+        from napkin.timing.host_link import offload_time
+
         parts.append(offload_time(clock, stages, shards, size("stream_width", model.hidden * model.streams), stack))
     time = term.add("step/time", *parts)
     return StepTime(time, shards.weights.value)

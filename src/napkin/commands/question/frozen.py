@@ -15,7 +15,6 @@ from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HUGGING_FACE, Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import tower_tensors
-from napkin.operations.tuning import Tuning
 from napkin.options.training import FROZEN, FROZEN_FORMATS, UNQUANTIZED
 from napkin.record import replace
 from napkin.training.frameworks import FRAMEWORKS, PLAIN
@@ -24,6 +23,7 @@ from napkin.training.tasks import Passes, passes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from napkin.operations.tuning import Tuning
     from napkin.training.trainer import Trainer
 
 
@@ -98,7 +98,7 @@ def read_passes(inputs: Inputs, model: Model) -> Passes:
 def _check_freezable(inputs: Inputs, model: Model, frozen: int) -> None:
     """Raise an error if LoRA already freezes all layers, or if the model has no unique first layers; note that a tied
     head is frozen with the embedding."""
-    from napkin.operations.trained import head_of
+    from napkin.operations.queries import head_of
 
     depth = model.stacks[-1].depth
     if frozen > depth:
@@ -155,6 +155,8 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation) 
         )
     saved = saved_modules(names, model)
     apart = _read_exceptions(inputs, model) if stored else ()
+    from napkin.operations.tuning import Tuning
+
     tuning = Tuning(method, rank, dropout, (), stored, library, experts, magnitude=weighted, saved=saved, apart=apart)
     if not tuning.targeted:
         return replace(implementation, tuning=_read_virtual_tokens(inputs, model, tuning, implementation))

@@ -6,10 +6,13 @@ from napkin.footprint.submodels import PROJECTOR, VISION
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD, TOKEN
-from napkin.operations.tuning import Tuning
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 from napkin.training.tasks import REFERENCE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.tuning import Tuning
 
 DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 

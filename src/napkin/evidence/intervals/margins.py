@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from functools import cache
 
 from napkin._tables import memory_errors as table
-from napkin._tables.tuning_memory_errors import OUTSIDE
 from napkin.evidence.intervals.ranking import over_sources
 from napkin.formats import COMPUTE_BITS
 from napkin.record import record
@@ -100,6 +99,8 @@ def tuned(name: str = "", level: float = LEVEL, without: tuple[str, str] = ("", 
 
     Sources on frameworks that others measured, and on a plain loop around counted code, lie as far outside as all do.
     without: title and thread of a source that is held out."""
+    from napkin._tables.tuning_memory_errors import OUTSIDE
+
     title, thread = without
     rows = [one for one in OUTSIDE if one[1] != title and not (thread and one[2] == thread)]
     found = _margin(((source, beyond) for _, source, _, _, beyond in rows), level)
@@ -141,6 +142,8 @@ def width_of(name: str, asked: Asked, alone: bool, counted: bool) -> Width:
     backward was counted on the implementation itself."""
     low = COMPUTE_BITS.get(asked.compute, 16) < 16 and name not in table.LOW
     if asked.tunes and not low:
+        from napkin._tables.tuning_memory_errors import OUTSIDE
+
         beyond = tuned(name, without=asked.without)
         sources = len({source for _, source, *_ in OUTSIDE if source != asked.without[0]})
         ran = f"{beyond.rows} of their figures on {name}" if beyond.rows else f"none of them on {name}"

@@ -31,7 +31,6 @@ from napkin.evidence.rates.of_step import (
     picker,
     rates,
 )
-from napkin.evidence.rates.profile_shares import measured_shares
 from napkin.evidence.software import stacks
 from napkin.footprint.local_weights import weights_of
 from napkin.inputs.hardware import Hardware
@@ -295,6 +294,8 @@ def laid_out(
 
 def with_profile(reached: Rates, hardware: Hardware, profile: Profile, compute: str) -> tuple[Rates, list[str]]:
     """Return the rates with constants replaced by measurements of `napkin bench`, and what was replaced."""
+    from napkin.evidence.rates.profile_shares import measured_shares
+
     measured = measured_shares(hardware, profile, compute, int(reached.units), reached.waves, reached.half_depth)
     changes: dict[str, Number] = dict(measured.shares)
     if "bus" in changes:

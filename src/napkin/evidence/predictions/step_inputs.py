@@ -11,9 +11,8 @@ from napkin.evidence.rates.machines import Machine
 from napkin.evidence.software import stacks
 from napkin.formats import COMPUTE_BITS
 from napkin.operations.implementations import ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, STACKED
-from napkin.operations.losses import LOSSES, copied_bytes
 from napkin.operations.model import Model
-from napkin.operations.trained import head_of
+from napkin.operations.queries import head_of
 from napkin.options.modules import CORE_ATTENTION
 from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.step_layout import IDLE, StepLayout
@@ -143,6 +142,10 @@ def _units(setup: Setup) -> dict[str, Number]:
 
 def _parts_of_loss(model: Model, setup: Setup) -> dict[str, Number]:
     """Return what the step model knows of a loss in parts that are recomputed; nothing of any other."""
+    if not setup.implementation.loss:
+        return {}
+    from napkin.operations.losses import LOSSES, copied_bytes
+
     form = LOSSES.get(setup.implementation.loss)
     if form is None or form.parts is None or form.early:
         return {}

@@ -12,11 +12,12 @@ from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import COLUMN, ROW, VOCABULARY
-from napkin.operations.tuning import Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
+
+    from napkin.operations.tuning import Tuning
 else:
     Protocol = object
 

@@ -20,7 +20,6 @@ from napkin.operations.roles import (
     VALUE,
     VOCABULARY,
 )
-from napkin.operations.tuning import Tuning
 from napkin.record import replace
 
 TYPE_CHECKING = False
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind
     from napkin.operations.base import Operation
     from napkin.operations.model import Layer
+    from napkin.operations.tuning import Tuning
 
 JOINED = (QUERY, KEY, VALUE, QKV)
 """Roles of attention's linear layers, and of the fused projection of all three."""

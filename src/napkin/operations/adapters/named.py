@@ -5,7 +5,10 @@ from __future__ import annotations
 from napkin.operations.facts import LinearLayer, Named
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import VOCABULARY
-from napkin.operations.tuning import Tuning
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.operations.tuning import Tuning
 
 
 def is_target(op: Named, targets: tuple[str, ...]) -> bool:
