@@ -128,6 +128,10 @@ def _calls(keys: Mapping[str, Any], head: str) -> str:
     return f"{head}trainer = SFTTrainer(model=MODEL, args=SFTConfig(**{dict(keys)!r}), peft_config=LoraConfig(r=8))\n"
 
 
+def _recipe(keys: Mapping[str, Any], head: str) -> str:
+    return head + "".join(f"recipe.{key} = {value!r}\n" for key, value in keys.items())
+
+
 def _options(keys: Mapping[str, Any], head: str) -> str:
     words = [f"--{key}" + ("" if value is True else f" {_word(value)}") for key, value in keys.items()]
     return "#!/bin/bash\nX=4\n" + " \\\n  ".join([head, *words]) + "\n"
@@ -149,6 +153,7 @@ FORMS = {
     "toml": _toml,
     "python": _python,
     "calls": _calls,
+    "recipe": _recipe,
     "options": _options,
     "pairs": _pairs,
 }

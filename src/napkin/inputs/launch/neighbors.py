@@ -58,7 +58,7 @@ NEIGHBORS = (
     Neighbor(
         "Megatron-Bridge's launch line, which names a recipe that sets what the line omits",
         lambda source: "model_recipe_name" in source or ("recipe" in source and source.program == "run_recipe.py"),
-        SIZES,
+        "give the recipe: --from FILE.py:LINE is the function on that line of a file of megatron/bridge/recipes",
     ),
     Neighbor(
         "another kind of ROLL configuration", _holds("student.strategy_args|actor_infer.strategy_args"), ROLLOUTS, True

@@ -27,8 +27,9 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
         wrong = getattr(problem, "lineno", None)
         raise NapkinError(f"{name}{f':{wrong}' if wrong else ''}: not Python", "check the file's syntax") from None
     from napkin.inputs.launch.python.program import program_of
+    from napkin.inputs.launch.python.recipes import recipe_of
 
-    program = program_of(tree, name, line)
+    program = recipe_of(tree, name, line) or program_of(tree, name, line)
     if program is not None:
         return program
     values: dict[str, FileValue] = {}
