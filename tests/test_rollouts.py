@@ -610,3 +610,10 @@ def decoded_steps(lengths: RolloutLengths) -> float:
     engine = Engine(build(named_config("llama3-8b")[0]), 1, 1, 0.9, apart=True)
     work = rollout_of(engine, lengths, leaf("capacity", 80e9, "byte", GIVEN))
     return sum(float(one.count.value) for one in (work.decode, work.last) if one is not None)
+
+
+def test_a_model_without_a_decoder_generates_no_responses() -> None:
+    for command in ("step", "memory", "plan"):
+        refused = run_line(f"{command} bert-base-uncased --task grpo --gpus 8 --hardware h100 {LENGTHS}")
+        assert refused.status == 3
+        assert refused.err.startswith("error: bert-base-uncased generates no tokens: its attention is not causal")

@@ -7,6 +7,7 @@ from napkin.commands.question.adapters import read_whether_adapted
 from napkin.errors import NapkinError, Refused
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
+from napkin.operations.queries import generates
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import TORCH_LOSS
 from napkin.record import replace
@@ -79,12 +80,20 @@ def read_as_trained(inputs: Inputs, model: Model) -> Model:
     task = read_task(inputs)
     if model.outputs:
         _check_scored(inputs, model, task)
+    if task.rollout:
+        check_decodes(model)
     if not task.scalar:
         return model
     _read_loss(inputs, f"--task {task.name}", "scores")
     from napkin.operations.trained import with_score
 
     return with_score(model)
+
+
+def check_decodes(model: Model) -> None:
+    """Refuse a model that generates no tokens."""
+    if not generates(model):
+        raise Refused(f"{model.name} generates no tokens: its attention is not causal", "a decoder, such as llama3-8b")
 
 
 def _check_scored(inputs: Inputs, model: Model, task: Task) -> None:

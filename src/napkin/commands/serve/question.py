@@ -8,6 +8,7 @@ from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.machine import read_hardware
 from napkin.commands.question.model import read_model
 from napkin.commands.question.stored_weights import read_weights
+from napkin.commands.question.tasks import check_decodes
 from napkin.commands.serve.degrees import read_ranks
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.figures.prices import PRICES, Price, given
@@ -15,7 +16,6 @@ from napkin.evidence.serving.words import computed_in
 from napkin.footprint.engine_kernels import kernels_today
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
-from napkin.operations.queries import generates
 from napkin.planning.engines import BY_VENDOR, USUAL, EngineMemory, EngineRoom, engine_memory, room
 from napkin.planning.generation import ServingSetup
 from napkin.planning.serving_search import GivenRanks
@@ -73,8 +73,7 @@ def read(inputs: Inputs) -> ServeQuestion:
     """Read the question."""
     inputs.need_all({"model": "which model?", "hardware": "which accelerator serves it?"})
     model = read_model(inputs)
-    if not generates(model):
-        raise Refused(f"{model.name} generates no tokens: its attention is not causal", "a decoder, such as llama3-8b")
+    check_decodes(model)
     hardware = read_hardware(inputs, ("peak-flops", "memory-size", "memory-bandwidth"))
     engine = _read_engine(inputs, hardware)
     share = inputs.number_or_none("memory-share")
