@@ -25,6 +25,13 @@ def test_steps_take_the_batch_of_the_layout() -> None:
     assert run_line(line).values["tokens"] == 100 * 8 * 2 * 2048
 
 
+def test_packed_samples_need_no_model() -> None:
+    line = "train-time 7B --gpus 8 --hardware a100 --mfu 0.4 --json"
+    found = run_line(f"{line} --samples 52k --sample-tokens 350 --epochs 3").values
+    assert found["tokens"] == 52_000 * 350 * 3
+    assert found["time"] == run_line(f"{line} --tokens {52_000 * 350 * 3}").values["time"]
+
+
 def test_packed_samples_are_their_tokens_and_padded_ones_whole_sequences() -> None:
     packed = run_line(f"{RUN} --samples 52k --sample-tokens 350 --epochs 3").values
     assert packed["tokens"] == 52_000 * 350 * 3
@@ -129,7 +136,8 @@ def test_plan_needs_the_micro_batch_to_whose_longest_samples_are_padded(tmp_path
         (f"{RUN} --mfu 0.4 --steps 5", "--steps needs --global-batch"),
         (f"{RUN} --samples 5", "--samples needs the length of a sample"),
         (f"{RUN} --samples 5 --sample-tokens 4096", "longer than a sequence of 2,048"),
-        ("train-time --params 8B --gpus 1 --hardware h100 --samples 5 --sample-tokens 9", "needs a MODEL"),
+        ("train-time --params 8B --gpus 1 --hardware h100 --samples 5 --sample-tokens 9 --no-packing", "needs a MODEL"),
+        ("train-time --params 8B --gpus 1 --hardware h100 --steps 5 --global-batch 9", "needs a MODEL"),
         ("data lengths no-such-file --tokens-field n", "No such file"),
         ("data lengths no-such-file", "no-such-file: No such file"),
         ("data --tokens 1T --vocab 5 --tokens-field n", "--tokens-field"),

@@ -46,11 +46,19 @@ def read_amount(inputs: Inputs, seq: int | None, of_layout: Callable[[], int] | 
         where = inputs.given[given[0]].where  # as a launch of another tool spells it
         typed = where if where.startswith("--") else f"--{given[0]}"
         raise NapkinError(f"--tokens and {typed} both say how much is trained on", hint)
-    if seq is None:
-        raise NapkinError(f"--{given[0]} needs a MODEL, whose sequences have a length", "or --tokens")
-    found = _read_steps(inputs, seq, of_layout) if "steps" in inputs else _read_samples(inputs, seq)
+    if "steps" in inputs:
+        found = _read_steps(inputs, _of_a_model("steps", seq), of_layout)
+    else:
+        found = _read_samples(inputs, seq)
     inputs.record("tokens", int(found.tokens.value), "derived", "token")
     return found
+
+
+def _of_a_model(option: str, seq: int | None) -> int:
+    """Return the tokens of a sequence; refused where no model has any."""
+    if seq is None:
+        raise NapkinError(f"--{option} needs a MODEL, whose sequences have a length", "or --tokens")
+    return seq
 
 
 def _read_steps(inputs: Inputs, seq: int, of_layout: Callable[[], int] | None) -> Amount:
@@ -64,12 +72,12 @@ def _read_steps(inputs: Inputs, seq: int, of_layout: Callable[[], int] | None) -
     return Amount(multiply("tokens", steps, batch, tokens))
 
 
-def _read_samples(inputs: Inputs, seq: int) -> Amount:
+def _read_samples(inputs: Inputs, seq: int | None) -> Amount:
     """Return the tokens of all passes over the samples, packed without padding, or each padded to the longest of its
-    micro-batch if the lengths are known, else to the sequence."""
+    micro-batch if the lengths are known, else to the sequence, which a bare number of parameters does not have."""
     lengths = read_lengths(inputs.text("lengths")) if inputs.has("lengths") else None
     if lengths is not None:
-        lengths = _read_cut(inputs, lengths, seq)
+        lengths = lengths if seq is None else _read_cut(inputs, lengths, seq)
         if "sample-tokens" in inputs:
             raise NapkinError("--lengths and --sample-tokens both say how long samples are", "leave out one of the two")
         inputs.default("samples", str(lengths.samples))
@@ -79,7 +87,7 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
             "--samples needs the length of a sample", "--sample-tokens N: their mean; or --lengths FILE: all of them"
         )
     mean = float(lengths.mean if lengths is not None else inputs.number("sample-tokens"))
-    if mean > seq:
+    if seq is not None and mean > seq:
         raise NapkinError(
             f"--sample-tokens {mean:,.0f}: is longer than a sequence of {seq:,}", "--seq, or the mean of what is kept"
         )
@@ -100,9 +108,10 @@ def _read_samples(inputs: Inputs, seq: int) -> Amount:
     inputs.default("packing", True)
     if inputs.flag("packing"):
         return Amount(real.renamed("tokens"))
-    each = leaf("sequence", seq, "token", GIVEN)
     if lengths is not None:
         each = leaf("padded_sample", lengths.padded(_read_together(inputs)), "token", TRUE, LONGEST_OF)
+    else:
+        each = leaf("sequence", _of_a_model("no-packing", seq), "token", GIVEN)
     tokens = multiply("tokens", samples, *several, epochs, each)
     wasted = subtract("padding/share", fixed("1", 1), divide("tokens/real_share", real, tokens))
     return Amount(tokens, (real, wasted))
