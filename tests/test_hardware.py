@@ -212,6 +212,7 @@ def test_every_accelerator_is_complete_and_plausible(slug: str) -> None:
     if h.flop_per_clock_per_sm and h.sm_count and h.boost_clock_hz:
         per_second = h.flop_per_clock_per_sm * h.sm_count * h.boost_clock_hz
         assert per_second == pytest.approx(h.peak("bf16"), rel=0.02)
+    assert 1 <= h.clock_gain < 1.25  # no card is listed as slower than its datasheet
 
 
 def test_names_are_unique() -> None:
@@ -285,6 +286,18 @@ def test_another_memory_size_drops_the_drivers_figure_of_the_first(tmp_path: Pat
     h100 = hardware.find("h100", table)
     assert h100.capacity_reported is None
     assert h100.capacity == 64 * 10**9
+
+
+def test_the_clock_in_use_is_that_of_the_entry(tmp_path: Path) -> None:
+    """A GeForce card's boost clock is a minimum: an RTX 5090's published matmuls reach 1.13 to 1.16 of its peak."""
+    shipped = hardware.find("rtx-5090")
+    assert shipped.clock_gain == pytest.approx(2.87 / 2.407)
+    assert shipped.kind("clock_in_use_hz") == "published"
+    table = _table(tmp_path, "accelerators: {rtx-5090: {reported: {clock_hz: 2.407e+9}}}\n")
+    own = hardware.find("rtx-5090", table)
+    assert own.clock_gain == 1
+    assert own.capacity_reported == shipped.capacity_reported
+    assert hardware.find("h100").clock_gain == 1
 
 
 def test_the_half_of_a_package_follows_the_package(tmp_path: Path) -> None:

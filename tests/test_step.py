@@ -16,10 +16,11 @@ from napkin import term
 from napkin.elementwise import Number
 from napkin.evidence.fit.generic import decoder
 from napkin.evidence.rates import constants
-from napkin.evidence.rates.machines import Machine
+from napkin.evidence.rates.machines import Machine, machine
 from napkin.evidence.rates.of_step import SYNCHRONOUS, constant_names, early_of, picker, rates
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.evidence.software import stacks
+from napkin.inputs import hardware
 from napkin.planning.schedule import interleaved
 from napkin.record import fields, replace
 from napkin.term import leaf
@@ -166,6 +167,13 @@ def test_no_step_beats_the_peak() -> None:
         )
         least = 6 * tokens * (weights + shape.hidden * shape.vocab) / H100.peak
         assert seconds(shape) > least
+
+
+@pytest.mark.parametrize("card", ["rtx-5090", "rtx-4090", "rtx-3090"])
+def test_no_matmul_beats_the_peak_at_the_clock_in_use(card: str) -> None:
+    found = hardware.find(card)
+    share = reached(machine(found, "bf16")).matmul_wide
+    assert share == pytest.approx(0.95 * found.clock_gain)
 
 
 def test_a_large_product_by_hand() -> None:

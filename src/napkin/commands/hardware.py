@@ -28,6 +28,7 @@ _FIGURES = (
     ("tdp_w", "tdp"),
     ("sm_count", "multiprocessors"),
     ("boost_clock_hz", "clock"),
+    ("clock_in_use_hz", "clock_in_use"),
     ("devices_per_node", "devices_per_node"),
     ("devices_per_package", "devices_per_package"),
 )

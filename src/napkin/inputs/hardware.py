@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     Fields = Mapping[str, Any]
 
 
-_KINDS = {"capacity_reported": term.SEEN, "nvidia_smi_bytes": term.SEEN, "nic_bandwidth": term.ASSUMED}
+_KINDS = {
+    "capacity_reported": term.SEEN,
+    "nvidia_smi_bytes": term.SEEN,
+    "nic_bandwidth": term.ASSUMED,
+    "clock_in_use_hz": term.SEEN,
+}
 """Figures that do not come from a datasheet: what drivers print, and how nodes are usually built."""
 
 _WORDS = {
@@ -33,6 +38,7 @@ _WORDS = {
     "tdp_w": "power rating",
     "sm_count": "number of multiprocessors",
     "boost_clock_hz": "clock",
+    "clock_in_use_hz": "clock in use",
     "flop_per_clock_per_sm": "rate per multiprocessor",
     "devices_per_node": "number of devices in a node",
 }
@@ -48,6 +54,7 @@ _UNITS = {
     "host_link_bandwidth": "byte/s",
     "tdp_w": "watt",
     "boost_clock_hz": "1/s",
+    "clock_in_use_hz": "1/s",
     "flop_per_clock_per_sm": "FLOP",
 }
 
@@ -68,6 +75,7 @@ class Hardware:
     nic_bandwidth           network per device, as nodes are usually built
     host_link_bandwidth     to the host, where it is neither the link nor the slot of the generation's cards
     integrated_ports        the network is on the accelerator itself, and network cards of the host do not connect it
+    clock_in_use_hz         clock that matmuls run at, where it is above the one behind the peaks
     tdp_of_module           the power rating covers a host processor on the same module, and says nothing of the clock
     devices_per_node        devices that reach each other over the link devices_per_package 2 if software sees a package
     as two devices, each with half of everything; device_name is one of them
@@ -110,6 +118,7 @@ class Hardware:
     tdp_w: float | None = None
     sm_count: int | None = None
     boost_clock_hz: float | None = None
+    clock_in_use_hz: float | None = None
     flop_per_clock_per_sm: float | None = None
     source: str = ""
     printed: str = ""
@@ -143,6 +152,13 @@ class Hardware:
         factor = peak / self.peak(dtype)
         peaks = {name: dense * factor for name, dense in self.peaks.items()}
         return {"peaks": peaks, "sparse_peaks": None, "sparse_factor": 1}
+
+    @property
+    def clock_gain(self) -> float:
+        """Return the clock that matmuls run at over the one behind the peaks: 1 where none is known to be above it."""
+        if not self.clock_in_use_hz or not self.boost_clock_hz:
+            return 1.0
+        return self.clock_in_use_hz / self.boost_clock_hz
 
     @property
     def default_dtype(self) -> str:

@@ -214,6 +214,8 @@ class HardwareFileReader:
                 fields[f"memory_{name}"] = getattr(memory, name)
 
     def reported(self, reported: ReportedEntry, fields: dict[str, Any], put: Callable[..., None]) -> None:
+        if reported.clock_hz is not None:
+            put("clock_in_use_hz", reported.clock_hz, source=reported.clock_source, at=("reported",))
         devices = fields.get("devices_per_package", 1)
         for name, mib in (("capacity_reported", reported.torch_mib), ("nvidia_smi_bytes", reported.nvidia_smi_mib)):
             if mib is not None:

@@ -91,12 +91,14 @@ class WireEntry(StrictEntry):
 
 
 class ReportedEntry(StrictEntry):
-    """The memory that software sees, in MiB."""
+    """The memory that software sees, in MiB, and the clock that matmuls run at."""
 
     torch_mib: Number | None = None
     nvidia_smi_mib: Number | None = None
     note: Text = ""
     source: Text = ""
+    clock_hz: Number | None = None
+    clock_source: Text = ""
 
 
 def _wire(value: object) -> Any:

@@ -94,6 +94,8 @@ def _rest(h: Hardware) -> list[tuple[str, str, str]]:
         rows.append(("network", human(h.nic_bandwidth, "byte/s"), f"one way, for each GPU{name}"))
     if h.sm_count:
         clock = f"at {h.boost_clock_hz / 1e9:.3g} GHz" if h.boost_clock_hz else ""
+        if h.clock_in_use_hz:
+            clock += f"; matmuls seen at {h.clock_in_use_hz / 1e9:.3g} GHz"
         rows.append(("multiprocessors", f"{h.sm_count}", clock))
     if h.l2_bytes:
         rows.append(("L2 cache", size(h.l2_bytes), ""))

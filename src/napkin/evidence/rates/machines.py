@@ -75,7 +75,7 @@ class Machine:
     """Hardware inputs of the rates; each a number or one per row. units: matrix units that share the tiles;
     chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known; issued: dense 16-bit FLOP per clock
     and multiprocessor, 0 if not known; staged: 1 if collectives go through the host's memory; host_link: byte/s one way
-    between an accelerator and its host."""
+    between an accelerator and its host; gain: clock in use over the one behind the peaks (hardware.clock_gain)."""
 
     generation: str
     chip: str
@@ -92,6 +92,7 @@ class Machine:
     issued: Number = 0.0
     staged: Number = 0.0
     host_link: Number = 0.0
+    gain: Number = 1.0
 
     @property
     def held(self) -> Number:
@@ -257,4 +258,5 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         issued,
         1.0 if staged else 0.0,
         host_link_of(hardware) or LINKLESS,
+        hardware.clock_gain,
     )

@@ -21,10 +21,11 @@ from napkin.timing.rates import Rates
 from napkin.training.optimizer_work import EIGENVECTORS, ORTHOGONAL, SINGULAR
 
 LARGEST_SHARE = 0.95
-"""Largest share of the peak that matmuls reach. Those on matrix units that the maker holds below their full rate reach
-it, as neither power nor memory limits them: zzc0721/torch-performance-test-data at 9d82827, database.md, best of five
-sizes in bf16 over the printed peak: RTX 3090 1.07, RTX 4090 0.97 to 1.05 (0.97 at 8192³ in its issue 78), RTX 4070
-SUPER 1.07, L20 0.96, H20 0.96, RTX 5090 1.06 to 1.15."""
+"""Largest share of the peak that matmuls reach, at the clock in use. Those on matrix units that the maker holds below
+their full rate reach it, as neither power nor memory limits them: zzc0721/torch-performance-test-data at 9d82827,
+database.md, best of five sizes in bf16 over the printed peak: L20 0.96, H20 0.96. GeForce cards exceed it, as their
+boost clock is a minimum that they run above: RTX 4090 0.97 to 1.05, RTX 5090 1.13 to 1.16 (`reported: clock_hz` in
+hardware_specs.yaml). An RTX 3090's matmuls reach 1.08, and its published training runs as if they did not."""
 STAGED_BUS = 0.52
 """Bus bandwidth over the wire's, where NCCL copies through the host's memory. It does wherever the path between two
 GPUs crosses the host bridge and there are more than two (NVIDIA/nccl src/graph/paths.cc at 5067397, ncclTopoCheckP2p)
@@ -236,7 +237,8 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
     exponent = where(at.at_lowest_voltage, 1, minimum(pick("power"), 1))  # a higher peak never computes slower
     clock = pick("chip") * at.power**exponent
     matmul, whole = (
-        where(at.held, LARGEST_SHARE, minimum(pick(one) * clock, LARGEST_SHARE)) for one in ("matmul", "matmul_wide")
+        where(at.held, LARGEST_SHARE * at.gain, minimum(pick(one) * clock, LARGEST_SHARE))
+        for one in ("matmul", "matmul_wide")
     )
     attention = pick("attention") * clock
     accumulation = where(
@@ -286,7 +288,7 @@ def beside_softmax(pick: Callable[[str], Number], at: Machine, matmul: Number) -
     units. Softmax and loads take as many clocks of a multiprocessor as on an A100, whose two shares say how many, and
     its matmuls more: Dao 2023 (arXiv:2307.08691), section 3.1."""
     others = 1 / pick("attention_large") - 1 / pick("matmul_large")
-    return 1 / (1 / matmul + others * at.issued / LARGE_UNITS)
+    return 1 / (1 / matmul + others * at.issued / LARGE_UNITS / at.gain)
 
 
 def beside(attention: Number, whole: Number, matmul: Number, at: Machine) -> Number:

@@ -43,7 +43,7 @@ def measured_shares(
     for field, dtype in (("matmul_wide", wide), ("matmul", compute)):
         rate = profile.matmul_rate(dtype)
         if rate is not None:
-            shares[field] = min(rate[0] / hardware.peak(dtype) / whole, LARGEST_SHARE)
+            shares[field] = min(rate[0] / hardware.peak(dtype) / whole, LARGEST_SHARE * hardware.clock_gain)
             said.append(f"{dtype} products at {rate[0] / 1e12:.0f} TFLOP/s ({rate[1]})")
     moved = profile.memory_bandwidth()
     if moved is not None and hardware.memory_bandwidth:
