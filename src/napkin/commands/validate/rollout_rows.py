@@ -94,10 +94,11 @@ class RolloutRow:
         """Return the seconds of a step in which the trainer has no responses to train on, with their interval: what its
         passes leave of a step in which responses are generated meanwhile. That is what the libraries measure as their
         generation (verl docs/advance/fully_async.md, gen; NeMo RL nemo_rl/algorithms/grpo.py, exposed_generation)."""
-        found = [one.waiting for one in self.seconds]
-        shortest, longest = self.seconds[0].ends(level, named=False, without=self.source)["step/time"]
-        low = min(wait(shortest, longest) for wait in found)
-        return found[0](1.0, 1.0), low, max(wait(longest, shortest) for wait in found)
+        likely = self.seconds[0]
+        value = self.value("step_seconds", 0)[0] - likely.passes
+        shortest, longest = likely.ends(level, named=False, without=self.source)["step/time"]
+        low = min(value, *(one.waits(shortest, longest) for one in self.seconds))
+        return value, low, max(value, *(one.waits(longest, shortest) for one in self.seconds))
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence of an interval: that of training steps for training passes; else assumed."""
