@@ -22,7 +22,7 @@ two thirds of them under zero bubble (ZB-H1: Qi et al. 2023, arXiv:2401.10241)."
 
 
 @record
-class Degrees:
+class ParallelDegrees:
     """How many ranks divide what.
 
     tp, pp, vp, cp, ep, dp  ranks of each kind of parallelism, and model chunks per pipeline stage
@@ -126,7 +126,7 @@ class LayerKernels:
 
 
 @record
-class RoutedExperts:
+class ExpertRouting:
     """How routed experts get their tokens, and run.
 
     expert_load         rows of the experts on the fullest rank, over those of tokens that spread evenly
@@ -232,12 +232,12 @@ class LossInParts:
 
 @record
 class StepLayout(
-    Degrees,
+    ParallelDegrees,
     StreamDivision,
     PipelineStages,
     Recomputed,
     LayerKernels,
-    RoutedExperts,
+    ExpertRouting,
     ParameterUpdate,
     GatheredUnits,
     HostLink,
