@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from napkin.autograd.tensors import sized
-from napkin.elementwise import where
+from napkin.elementwise import is_array, where
 from napkin.footprint.local_weights import LocalWeights, as_frozen, sum_weights
 from napkin.footprint.states import local_weights
 from napkin.footprint.submodels import tower_part
@@ -14,6 +14,7 @@ from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model, Stack
 from napkin.operations.roles import TOKEN
 from napkin.record import record, replace
+from napkin.training.layout import Layout
 from napkin.training.setup import Setup
 
 
@@ -35,9 +36,29 @@ class Weights:
     table: LocalWeights
 
 
+_KNOWN: list[tuple[Model, Stack, tuple[Setup, tuple[Layer, ...]], Weights]] = []
+"""The last weights of single layouts. A step and its remedies often differ only in what divides no weights."""
+KEPT_WEIGHTS = 4
+
+
 def weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
-    """Return the weights on a rank. A tied head shares the embedding's matrix, and is frozen with it; on another
-    pipeline stage it is a copy."""
+    """Return the weights on a rank, before data parallelism shards them; of the layout they depend on four degrees."""
+    at = setup.layout
+    divided = Layout(seq=1, tp=at.tp, pp=at.pp, ep=at.ep, etp=at.etp)
+    asked = replace(setup, layout=divided, save="", widths=()), tuple(kinds)
+    if any(is_array(degree) for degree in (at.tp, at.pp, at.ep, at.etp)):
+        return _weights_on_a_rank(model, stack, *asked)
+    for of, within, before, weights in _KNOWN:
+        if of is model and within is stack and before == asked:
+            return weights
+    weights = _weights_on_a_rank(model, stack, *asked)
+    _KNOWN[:] = [*_KNOWN[1 - KEPT_WEIGHTS :], (model, stack, asked, weights)]
+    return weights
+
+
+def _weights_on_a_rank(model: Model, stack: Stack, setup: Setup, kinds: Iterable[Layer]) -> Weights:
+    """Return the same. A tied head shares the embedding's matrix, and is frozen with it; on another pipeline stage it
+    is a copy."""
     after = head = local_weights(stack.after, setup if not model.tied else _as_tied(setup))
     table = local_weights((table_of(stack),), bare(setup))
     if model.tied:

@@ -6,6 +6,7 @@ The shipped facts come from `_tables/hardware.py`, plain literals generated from
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from napkin import term
 from napkin.errors import Refused, nearest
@@ -220,9 +221,10 @@ class Link:
 
 
 class HardwareTable:
-    """Accelerators and links by key, as fields, and the keys by every name. Records are made on demand."""
+    """Accelerators and links by key, as fields, and the keys by every name. Records are made on demand; found: those
+    that were asked for by a name."""
 
-    __slots__ = ("accelerators", "families", "links", "names")
+    __slots__ = ("accelerators", "families", "found", "links", "names")
 
     def __init__(
         self,
@@ -235,11 +237,13 @@ class HardwareTable:
         self.names = names
         self.families = families
         self.links = links
+        self.found: dict[str, Hardware] = {}
 
     def __getitem__(self, slug: str) -> Hardware:
         return Hardware(slug=slug, **self.accelerators[slug])
 
 
+@cache
 def shipped() -> HardwareTable:
     """Return the table that comes with napkin."""
     from napkin._tables import hardware as data
@@ -255,6 +259,12 @@ def normal(name: str) -> str:
 def find(name: str, among: HardwareTable | None = None) -> Hardware:
     """Return the accelerator called `name`: its key, its name, an alias, or a family (`h100`), which adds a note."""
     known = among or shipped()
+    if name not in known.found:  # one question asks often
+        known.found[name] = _find(name, known)
+    return known.found[name]
+
+
+def _find(name: str, known: HardwareTable) -> Hardware:
     asked = normal(name)
     wanted = _listed(asked, known)
     if not wanted:

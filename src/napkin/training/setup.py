@@ -136,9 +136,15 @@ class Setup:
 
     def trained(self, model: Model) -> Model:
         """Return the model with frozen operations marked and adapters among its operations."""
+        return self._trained(model, self._frozen(self.wakes))
+
+    def _trained(self, model: Model, frozen: Frozen) -> Model:
+        held = self.held(model)
+        if not frozen.anything:
+            return held
         from napkin.operations.trained import as_trained  # a large module, which not every question needs
 
-        return as_trained(self.held(model), self._frozen(self.wakes))
+        return as_trained(held, frozen)
 
     def passes(self, model: Model) -> Passes:
         """Return the passes of a micro-batch, from which the time of a step and its hardware FLOPs follow."""
@@ -147,9 +153,7 @@ class Setup:
     def needed(self, model: Model) -> Passes:
         """Return the passes without gradients that pass through frozen layers only because checkpoints need an input
         that requires one. Model FLOPs, and so MFU, count these: they do not depend on recomputation."""
-        from napkin.operations.trained import as_trained
-
-        return passes_of(as_trained(self.held(model), self._frozen(False)), self.forwards)
+        return passes_of(self._trained(model, self._frozen(False)), self.forwards)
 
     def _frozen(self, wakes: bool) -> Frozen:
         return Frozen(self.implementation, self.frozen, self.asleep, wakes, self.still_head)

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable
 
 from napkin.evidence.intervals.ranking import over_sources
-from napkin.record import record
+from napkin.record import fields, record
 
 
 @record
@@ -72,17 +72,22 @@ def distance(a: RunPoint, b: RunPoint) -> float:
 
     Another architecture, model type or tenfold size is 1; another stack or number format is ½; a factor of 8 in
     sequence length and of 20 in the number of GPUs are 1."""
-    return _distance(a, b.generation, b.stack, b.experts, b.bits, b.params, b.seq, b.gpus)
+    return _distances(a, ((b.generation, b.stack, b.experts, b.bits, b.params, b.seq, b.gpus),))[0]
 
 
-def _distance(
-    a: RunPoint, generation: str, stack: str, experts: int, bits: int, params: float, seq: float, gpus: float
-) -> float:
-    """Return the distance to the point of these fields."""
-    total = ((a.params - params) / LN_10) ** 2 + ((a.seq - seq) / LN_8) ** 2 + ((a.gpus - gpus) / LN_20) ** 2
-    total += (a.generation != generation) + (a.experts != experts)
-    total += 0.25 * (a.stack != stack) + 0.25 * (a.bits != bits)
-    return math.sqrt(total)
+def _distances(a: RunPoint, points: Iterable[tuple[str, str, int, int, float, float, float]]) -> list[float]:
+    """Return the distances to points, given as their fields."""
+    generation, stack, experts, bits, params, seq, gpus = (getattr(a, name) for name in fields(RunPoint))
+    return [
+        math.sqrt(
+            ((params - p) / LN_10) ** 2
+            + ((seq - s) / LN_8) ** 2
+            + ((gpus - n) / LN_20) ** 2
+            + ((generation != g) + (experts != e))
+            + (0.25 * (stack != k) + 0.25 * (bits != b))
+        )
+        for g, k, e, b, p, s, n in points
+    ]
 
 
 def point(generation: str, stack: str, experts: bool, bits: int, params: float, seq: float, gpus: float) -> RunPoint:
@@ -129,7 +134,9 @@ def seen_step(row: Row) -> SeenStep:
 
 def nearest(at: RunPoint, rows: Iterable[Row], count: int = 3, without: str = "") -> list[tuple[float, SeenStep]]:
     """Return the rows most similar to a run, nearest first, at most one per source and model size."""
-    ranked = sorted(((_distance(at, *row[2:9]), row) for row in rows if row[1] != without), key=lambda pair: pair[0])
+    kept = [row for row in rows if row[1] != without]
+    far_of = _distances(at, [row[2:9] for row in kept])
+    ranked = sorted(zip(far_of, kept, strict=True), key=lambda pair: pair[0])
     chosen: list[tuple[float, SeenStep]] = []
     for far, row in ranked:
         one = seen_step(row)
