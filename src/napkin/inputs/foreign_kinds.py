@@ -6,6 +6,7 @@ Each reader takes its fields from a ForeignBlock; its ValueError states why it c
 from __future__ import annotations
 
 from napkin.inputs.foreign_block import Fields, ForeignBlock
+from napkin.record import record
 
 
 def meta(of: ForeignBlock) -> Fields:
@@ -96,20 +97,37 @@ def litgpt(of: ForeignBlock) -> Fields:
     raise ValueError(f"{kinds[0]} with {kinds[1]}")
 
 
+@record
+class LlamaKind:
+    """A model_type that LitGPT's Llama blocks can be.
+
+    fields   its model_type, and what of the others follows from it
+    stated   whether its config states the size of a head, which is else the width over the heads
+    experts  its names for the number of experts and their width
+    """
+
+    fields: Fields
+    stated: bool = True
+    experts: tuple[str, str] = ("num_experts", "moe_intermediate_size")
+
+
 def _blocks_of_llama(of: ForeignBlock, bias: bool, qkv_bias: bool) -> Fields:
     """Return the model_type whose blocks LitGPT's Llama blocks are, with biases, norms of queries and keys, experts or
     a sliding window, and the fields for them; those that napkin knows no model_type for raise ValueError."""
     has_experts, window = of.get("mlp_class_name") == "LLaMAMoE", of.get("sliding_window_size")
     normed = of.get("norm_qk") and of.get("norm_qk_type", "default")
-    kinds: dict[tuple[object, ...], Fields] = {
-        (False, False, None, False, False): {"model_type": "llama"},
-        (True, True, None, False, False): {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
-        (True, False, None, False, False): {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
-        (False, True, None, False, False): {"model_type": "qwen2"},
-        (False, False, "default", False, False): {"model_type": "qwen3"},
-        (False, False, None, True, False): {"model_type": "mixtral"},
-        (False, False, "default", True, False): {"model_type": "qwen3_moe"},
-        (False, False, None, False, True): {"model_type": "mistral", "sliding_window": window},
+    biased = LlamaKind({"model_type": "llama", "attention_bias": True, "mlp_bias": True})
+    kinds: dict[tuple[object, ...], LlamaKind] = {
+        (False, False, None, False, False): LlamaKind({"model_type": "llama"}),
+        (True, True, None, False, False): biased,
+        (True, False, None, False, False): biased,
+        (False, True, None, False, False): LlamaKind({"model_type": "qwen2"}, stated=False),
+        (False, False, "default", False, False): LlamaKind({"model_type": "qwen3"}),
+        (False, False, None, True, False): LlamaKind(
+            {"model_type": "mixtral"}, stated=False, experts=("num_local_experts", "intermediate_size")
+        ),
+        (False, False, "default", True, False): LlamaKind({"model_type": "qwen3_moe"}),
+        (False, False, None, False, True): LlamaKind({"model_type": "mistral", "sliding_window": window}),
     }
     kind = kinds.get((bias, qkv_bias, normed or None, has_experts, window is not None))
     if kind is None:
@@ -118,14 +136,13 @@ def _blocks_of_llama(of: ForeignBlock, bias: bool, qkv_bias: bool) -> Fields:
     if window is not None and indices is not None and not all(indices):
         raise ValueError("a sliding window in some layers")
     size, heads = of.get("head_size"), of.whole_number("n_head")
-    if kind["model_type"] in ("qwen2", "mixtral") and size not in (None, of.whole_number("n_embd") // heads):
+    if not kind.stated and size not in (None, of.whole_number("n_embd") // heads):
         raise ValueError(f"head_size {size!r} with attn_bias or experts")
     if not has_experts:
-        return kind
+        return kind.fields
     inner = of.get("moe_intermediate_size") or of["intermediate_size"]
-    experts = "num_local_experts" if kind["model_type"] == "mixtral" else "num_experts"
-    width = "intermediate_size" if kind["model_type"] == "mixtral" else "moe_intermediate_size"
-    return {**kind, experts: of["n_expert"], "num_experts_per_tok": of["n_expert_per_token"], width: inner}
+    experts, width = kind.experts
+    return {**kind.fields, experts: of["n_expert"], "num_experts_per_tok": of["n_expert_per_token"], width: inner}
 
 
 def mosaic(of: ForeignBlock) -> Fields:
@@ -192,22 +209,22 @@ def olmo(of: ForeignBlock) -> Fields:
     of.must_be("include_bias", False, default=True)
     of.must_be("bias_for_layer_norm", False, default=False)
     width, heads = of.whole_number("d_model"), of.whole_number("n_heads")
+    norm, normed = of.get("layer_norm_type", "default"), bool(of.get("attention_layer_norm", False))
     norms = (
-        of.get("layer_norm_type", "default"),
+        norm,
         bool(of.get("layer_norm_with_affine", True)),
         bool(of.get("norm_after", False)),
-        bool(of.get("attention_layer_norm", False)),
+        (normed, bool(of.get("attention_layer_norm_with_affine", True)) or not normed),
     )
     kind = {
-        ("default", False, False, False): "olmo",
-        ("rms", True, True, True): "olmo2",
-        ("rms", True, False, False): "llama",
+        ("default", False, False, (False, True)): "olmo",
+        ("rms", True, True, (True, True)): "olmo2",
+        ("rms", True, False, (False, True)): "llama",
     }.get(norms)
-    if kind is None or (kind == "olmo2" and not of.get("attention_layer_norm_with_affine", True)):
+    if kind is None:
         raise ValueError("norms in another place than in OLMo, OLMo 2 and Llama")
-    of.get("attention_layer_norm_with_affine")
     rows, ratio = of.whole_number("vocab_size", 50_257), of.get("mlp_ratio", 4)
-    if of.get("clip_qkv") is not None and kind != "olmo":
+    if of.get("clip_qkv") is not None and norm != "default":
         raise ValueError("clip_qkv with RMSNorm")
     groups = 1 if of.get("multi_query_attention") else of.get("n_kv_heads")
     return {

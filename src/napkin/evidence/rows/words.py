@@ -21,6 +21,12 @@ DISPATCHERS: tuple[tuple[str, str], ...] = (
 --moe-token-dispatcher-type and --moe-flex-dispatcher-backend, torchtitan's expert_parallel_comm_backend."""
 DEEPSPEED = "deepspeed"
 """A word that names Megatron-DeepSpeed next to Megatron's, else what divides a model of PyTorch's own layers."""
+EDITION_WORDS: tuple[tuple[str, str], ...] = (
+    ("bigscience", "megatron-deepspeed"),
+    ("bloom", "megatron-deepspeed"),
+    ("korthikanti", "megatron"),
+)
+"""Words of a paper or project whose edition of a framework has a memory of its own (training/frameworks.py)."""
 STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("llm-foundry", "fsdp-eager"),
     ("habanalabs", ""),  # a fork of its own, also in its MLPerf submissions
@@ -30,11 +36,9 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("nemo framework launcher", "megatron-core"),
     ("h100 weak scaling", "megatron-core-2024"),  # of July 2024
     ("h100 strong scaling", "megatron-core-2024"),
-    ("bigscience", "megatron-deepspeed"),
-    ("bloom", "megatron-deepspeed"),
+    *EDITION_WORDS,
     ("megatron-lm readme 2020", "megatron"),
     ("narayanan", "megatron"),
-    ("korthikanti", "megatron"),
     ("gpt-neox", "megatron-deepspeed"),
     ("deepspeed", DEEPSPEED),
     ("megatron", "megatron-core"),
@@ -64,12 +68,6 @@ STACK_WORDS: tuple[tuple[str, str], ...] = (
     ("lora", "fsdp-eager"),
 )
 """Words of a framework, title or place, and the software stack that they name; the first that occurs holds."""
-EDITION_WORDS: tuple[tuple[str, str], ...] = (
-    ("korthikanti", "megatron"),
-    ("bigscience", "megatron-deepspeed"),
-    ("bloom", "megatron-deepspeed"),
-)
-"""Words of a paper or project whose edition of a framework has a memory of its own (training/frameworks.py)."""
 FRAMEWORK_WORDS: tuple[tuple[str, str], ...] = (
     ("megatron-deepspeed", "megatron-deepspeed"),
     ("megatron bridge", "megatron-core"),
