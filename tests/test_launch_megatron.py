@@ -215,6 +215,57 @@ def test_what_of_data_parallelism_overlaps(words: str, means: str | None) -> Non
     assert reading.value_of("async-dp") == means
 
 
+SWIFT = "megatron sft --model Qwen/Qwen3-8B --micro_batch_size 1 --global_batch_size 16 --max_length 4096"
+SLIME = (
+    "python train.py --actor-num-nodes 1 --hf-checkpoint Qwen/Qwen3-4B --rollout-batch-size 16 --num-rollout 9 "
+    "--global-batch-size 64"
+)
+PRIMUS = (
+    "work_group: g\nmodules:\n  pre_trainer:\n    framework: {}\n    model: llama3.1_8B.yaml\n    overrides: {{{}}}\n"
+)
+BRIDGE = "model: {{tensor_model_parallel_size: 2}}\ntrain: {{micro_batch_size: 1}}\ncheckpoint: {{}}\nddp: {{{}}}\n"
+NEMO_RL = (
+    "policy:\n  model_name: Qwen/Qwen3-8B\n  megatron_cfg:\n    enabled: true\n    "
+    "distributed_data_parallel_config: {{{}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "means"),
+    [
+        (SWIFT, "a.sh", "none"),  # false by default
+        (f"{SWIFT} --overlap_grad_reduce true --overlap_param_gather true", "a.sh", "both"),
+        (f"{SWIFT} --overlap_grad_reduce true --overlap_param_gather false", "a.sh", "gradients"),
+        (SLIME, "a.sh", "none"),
+        (f"{SLIME} --overlap-grad-reduce", "a.sh", "gradients"),
+        (PRIMUS.format("megatron", "overlap_grad_reduce: true"), "a.yaml", "gradients"),
+        (PRIMUS.format("megatron", "micro_batch_size: 2"), "a.yaml", "none"),  # trainer_base.yaml
+        (PRIMUS.format("megatron", "use_torch_fsdp2: true"), "a.yaml", None),
+        (BRIDGE.format("overlap_grad_reduce: true"), "a.yaml", None),  # as the recipe's other overlap
+        (BRIDGE.format("overlap_grad_reduce: true, overlap_param_gather: true"), "a.yaml", "both"),
+        (BRIDGE.format("overlap_grad_reduce: false"), "a.yaml", "none"),
+        (NEMO_RL.format("overlap_grad_reduce: true, overlap_param_gather: false"), "a.yaml", "gradients"),
+    ],
+)
+def test_what_of_data_parallelism_overlaps_elsewhere(text: str, name: str, means: str | None) -> None:
+    text = f"#!/bin/bash\n{text}\n" if name == "a.sh" else text
+    assert reading_of(source_of(text, name)).value_of("async-dp") == means
+
+
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
+        ("", None),
+        ("--overlap-grad-reduce", "gradients"),
+        ("--overlap-param-gather --overlap-grad-reduce", "both"),
+    ],
+)
+def test_what_of_data_parallelism_overlaps_in_a_pasted_line(words: str, means: str | None) -> None:
+    line = "step llama3-8b --hardware h100 --gpus 16 --tensor-model-parallel-size 2 --use-distributed-optimizer"
+    found = run_line(f"{line} --seq-length 4096 --global-batch-size 16 {words} --json").data["inputs"]
+    assert found.get("async-dp", {}).get("value") == means
+
+
 @pytest.mark.parametrize(
     ("words", "means"),
     [

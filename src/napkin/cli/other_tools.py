@@ -10,6 +10,7 @@ from napkin.commands.signature import OptionText
 from napkin.errors import PRINTED
 from napkin.options.option import Option
 from napkin.options.registry import OPTIONS
+from napkin.options.training import PARAMETERS_TOO
 
 
 class PastedLine(Exception):
@@ -128,6 +129,11 @@ class OtherTools(Words):
         if spelling == "recompute-modules" and "recompute" in self._taken:
             while (word := self._next()) is not None:
                 self._modules.append(word)
+            return True
+        overlap = launches.OVERLAPS.get(spelling)
+        if overlap is not None and "async-dp" in self._taken:
+            if "async-dp" not in self.given or overlap == PARAMETERS_TOO:
+                self._put(OPTIONS["async-dp"], overlap, head)
             return True
         amount = launches.MEGATRON_AMOUNT.get(spelling)
         if amount is not None and "tokens" in self._taken:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin.options.training import GRADIENTS, PARAMETERS_TOO
+
 CHANGES_NOTHING = {
     "learning rate": """lr:1 learning-rate:1 min-lr:1 max-lr:1 lr-scheduler:1 lr-scheduler-type:1
         lr-decay-style:1 lr-decay-iters:1 lr-decay-samples:1 lr-warmup-iters:1 lr-warmup-fraction:1
@@ -81,6 +83,10 @@ MEGATRON_MEANS: dict[str, Mapping[str, str]] = {
     "attention-backend": {"flash": "--attention flash", "fused": "--attention cudnn", "unfused": "--attention eager"},
 }
 """What Megatron-LM means by some names that mean something else, or nothing exact, elsewhere."""
+
+OVERLAPS = {"overlap-grad-reduce": GRADIENTS, "overlap-param-gather": PARAMETERS_TOO}
+"""Megatron-core's settings of what data parallelism overlaps with compute → the value of --async-dp; the second needs
+the first (megatron/training/arguments.py, validate_args)."""
 
 MEGATRON_AMOUNT = {"train-iters": "steps", "train-samples": "samples"}
 """Megatron-LM's options for the length of a run → options of the commands about a whole run; a sample is one sequence,

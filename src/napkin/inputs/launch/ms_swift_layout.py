@@ -69,6 +69,7 @@ def take_layout(reading: Reading) -> None:
         if reading.find("recompute_granularity") is None:
             reading.default("recompute", "selective", "recompute_granularity")
         core.take_division(reading, zero=1)
+        core.take_overlap(reading, omitted=False)
         reading.derive("implementation", "megatron", "megatron")
         check_gpus(reading)
         check_batch(reading, "global_batch_size")

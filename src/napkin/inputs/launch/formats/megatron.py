@@ -10,7 +10,6 @@ from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, product, whole
-from napkin.options.training import GRADIENTS, NO_OVERLAP, PARAMETERS_TOO
 
 BLOCKS = {"language_model.num_moe_experts": "num_experts", "language_model": "", "model_parallel": ""}
 """Blocks and a key of Megatron-LM's --yaml-cfg (megatron/training/yaml_arguments.py) → the arguments' names."""
@@ -104,7 +103,7 @@ def _model(reading: Reading) -> None:
 def _layout(reading: Reading) -> None:
     take_machine(reading)
     core.take_division(reading)
-    _overlap(reading)
+    core.take_overlap(reading, omitted=False)
     core.take_expert_slices(reading, "num_experts", "moe_num_experts")
     gpus, parts = reading.value_of("gpus"), [reading.value_of(name) or 1 for name in ("tp", "pp")]
     if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks: over the data-parallel ranks
@@ -113,19 +112,6 @@ def _layout(reading: Reading) -> None:
     core.take_offload(reading)
     check_gpus(reading, *[key for key in (*EACH, *NODES) if reading.find(key) is not None][:1])
     check_batch(reading, "global_batch_size")
-
-
-def _overlap(reading: Reading) -> None:
-    """Read what of data parallelism overlaps with compute: nothing unless the script says so (arguments.py)."""
-    gradients, parameters = "overlap_grad_reduce", "overlap_param_gather"
-    if reading.value_of("zero") == 3 or reading.value_of("framework") == "megatron-deepspeed":
-        return  # Megatron's own buffers are not in use
-    given = [key for key in (gradients, parameters) if reading.find(key) is not None]
-    on = [key for key in given if reading.read(key, flag)]
-    if given:
-        reading.derive("async-dp", PARAMETERS_TOO if parameters in on else GRADIENTS if on else NO_OVERLAP, *given)
-    else:
-        reading.default("async-dp", NO_OVERLAP, gradients, parameters)
 
 
 def _amount(reading: Reading) -> None:
@@ -187,7 +173,7 @@ FORMAT = LaunchFormat(
             "deepspeed "
             "activations_checkpoint_method activations_checkpoint_num_layers moe_expert_model_parallelism "
             "moe_expert_capacity_factor moe_pad_expert_input_to_capacity overlap_moe_expert_parallel_comm "
-            "overlap_grad_reduce overlap_param_gather "
+            f"{core.OVERLAPPED} "
             "num_distributed_optimizer_instances "
             "pipeline_model_parallel_layout account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split "
             "cpu_optimizer optimizer_cpu_offload optimizer_offload_fraction cuda_graph_impl cuda_graph_scope "

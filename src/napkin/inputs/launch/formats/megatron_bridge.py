@@ -66,6 +66,7 @@ def _recipe(reading: Reading) -> None:
         if reading.read(key, flag):
             reading.put("zero", stage, key)
             break
+    core.take_overlap(reading, "ddp.")
     core.take_async(reading, "comm_overlap.overlap_moe_expert_parallel_comm")
     core.take_dispatcher(reading, "model.")
     take_graphs(reading, "model.")
@@ -160,11 +161,12 @@ FORMAT = LaunchFormat(
             "dist.use_megatron_fsdp "
             "ddp.use_distributed_optimizer model.recompute_granularity model.recompute_method "
             "model.recompute_num_layers model.recompute_modules comm_overlap.overlap_moe_expert_parallel_comm "
+            "ddp.overlap_grad_reduce ddp.overlap_param_gather "
             "model.moe_token_dispatcher_type model.moe_flex_dispatcher_backend "
             f"{RECIPE} model.{TARGET} model.{ARGS} peft.{ARGS} peft.{TARGET} peft.dim peft.target_modules "
             "mixed_precision "
             "model.cuda_graph_impl model.cuda_graph_scope model.cuda_graph_modules",
-            "model task sp zero recompute async-ep dispatcher graphs",
+            "model task sp zero recompute async-dp async-ep dispatcher graphs",
             "omitted settings are the recipe's",
             _recipe,
         ),

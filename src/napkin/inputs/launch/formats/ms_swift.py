@@ -262,8 +262,8 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             "deepspeed fsdp sequence_parallel_size deepspeed_autotp_size use_distributed_optimizer sequence_parallel "
-            "recompute_granularity recompute_method recompute_num_layers recompute_modules",
-            "framework zero offload cp tp sp recompute",
+            f"recompute_granularity recompute_method recompute_num_layers recompute_modules {core.OVERLAPPED}",
+            "framework zero offload cp tp sp recompute async-dp",
             "zero0 to zero3, with or without _offload, or FSDP2; Megatron: the distributed optimizer",
             take_layout,
         ),

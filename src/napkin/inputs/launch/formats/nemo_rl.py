@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout
+from napkin.inputs.launch.megatron import core
 from napkin.inputs.launch.names import AUTOCAST, FP8, FP32, MASTER, MEGATRON, lora_targets, take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_other_model, take_updates
@@ -91,6 +92,7 @@ def _layout(reading: Reading) -> None:
         reading.put("sp", bool(together), f"{block}.sequence_parallel")
     if megatron:
         reading.take("zero", f"{M}.optimizer.use_distributed_optimizer", either(1, 0), default=1)
+        core.take_overlap(reading, f"{M}.distributed_data_parallel_config.")
     else:
         state = reading.derive if f"{D}.enabled" in reading.source else reading.default
         state("zero", 3, f"{D}.enabled")
@@ -269,8 +271,10 @@ FORMAT = LaunchFormat(
         KeyRule(
             f"{D}.* {M}.enabled {M}.tensor_model_parallel_size {M}.pipeline_model_parallel_size "
             f"{M}.context_parallel_size {M}.expert_model_parallel_size {M}.expert_tensor_parallel_size "
-            f"{M}.sequence_parallel {M}.optimizer.use_distributed_optimizer",
-            "framework implementation tp pp cp ep etp sp zero offload",
+            f"{M}.sequence_parallel {M}.optimizer.use_distributed_optimizer "
+            f"{M}.distributed_data_parallel_config.overlap_grad_reduce "
+            f"{M}.distributed_data_parallel_config.overlap_param_gather",
+            "framework implementation tp pp cp ep etp sp zero offload async-dp",
             "degrees of the enabled backend, DTensor (FSDP2) or Megatron",
             _layout,
         ),

@@ -46,6 +46,7 @@ def _megatron(reading: Reading) -> None:
     if layers:
         reading.shape["layers"] = layers
     core.take_division(reading, zero=1)
+    core.take_overlap(reading, omitted=None if reading.source.missing else False)
     core.take_precision(reading, MEGATRON)
     core.take_optimizer(reading)
     core.take_attention(reading)
@@ -72,7 +73,8 @@ OF_MEGATRON = LaunchFormat(
     rules=(
         KeyRule(
             "use_distributed_optimizer use_torch_fsdp2 sequence_parallel recompute_granularity recompute_method "
-            "recompute_num_layers recompute_modules bf16 fp16 fp8 optimizer attention_backend",
+            "recompute_num_layers recompute_modules bf16 fp16 fp8 optimizer attention_backend "
+            f"{core.OVERLAPPED}",
             "",
             "",
             _megatron,

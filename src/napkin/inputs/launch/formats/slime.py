@@ -78,6 +78,7 @@ def _layout(reading: Reading) -> None:
     else:
         reading.default("gpus", 8, *keys)
     core.take_division(reading, zero=1)
+    core.take_overlap(reading, omitted=False)
     core.take_expert_slices(reading, "num_experts")
     core.take_offload(reading)
     check_gpus(reading, "actor_num_gpus_per_node")
@@ -213,8 +214,9 @@ FORMAT = LaunchFormat(
         KeyRule("loss_type advantage_estimator train_backend", "task", "sft_loss: SFT; ppo has a critic", _task),
         KeyRule(
             "actor_num_nodes actor_num_gpus_per_node sequence_parallel recompute_activations recompute_granularity "
-            "recompute_method recompute_num_layers recompute_modules use_distributed_optimizer",
-            "gpus zero sp recompute",
+            "recompute_method recompute_num_layers recompute_modules use_distributed_optimizer "
+            f"{core.OVERLAPPED}",
+            "gpus zero sp recompute async-dp",
             "nodes × GPUs of the actor; the distributed optimizer is always on",
             _layout,
         ),

@@ -8,9 +8,11 @@ from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import flag, natural, number, product, whole, word
+from napkin.options.launches import OVERLAPS
 from napkin.options.modules import CORE_ATTENTION, MODULES, MOE_LAYER, selective
-from napkin.options.training import DISPATCHERS
+from napkin.options.training import DISPATCHERS, GRADIENTS, NO_OVERLAP, PARAMETERS_TOO
 
+OVERLAPPED = " ".join(name.replace("-", "_") for name in OVERLAPS)
 LAYOUT = (
     Key("tensor_model_parallel_size|model_parallel_size", "tp", whole, 1),
     Key("pipeline_model_parallel_size", "pp", whole, 1),
@@ -126,6 +128,31 @@ def take_division(reading: Reading, zero: int = 0) -> None:
     take_async(reading, "overlap_moe_expert_parallel_comm")
     take_dispatcher(reading)
     take_graphs(reading)
+
+
+def take_overlap(reading: Reading, section: str = "", omitted: bool | None = None) -> None:
+    """Read what of data parallelism overlaps with compute.
+
+    section  the keys' own, with its dot
+    omitted  what a key means that is not there: False: off, as in Megatron-LM (arguments.py); None: as a recipe has it,
+             whose overlaps are all on"""
+    if reading.value_of("zero") == 3 or reading.value_of("framework") == "megatron-deepspeed":
+        return  # Megatron's own buffers are not in use
+    keys = [section + name.replace("-", "_") for name in OVERLAPS]
+    given = [key for key in keys if reading.find(key) is not None]
+    if not given:
+        if omitted is not None:
+            reading.default("async-dp", NO_OVERLAP, *keys)
+        return
+    reduces, gathers = (reading.read(key, flag) if key in given else omitted for key in keys)
+    if gathers:
+        reading.derive("async-dp", PARAMETERS_TOO, *given)
+    elif reduces is False:
+        reading.derive("async-dp", NO_OVERLAP, *given)
+    elif gathers is False:
+        reading.derive("async-dp", GRADIENTS, *given)
+    else:
+        reading.told(*given)
 
 
 def take_async(reading: Reading, key: str) -> None:
