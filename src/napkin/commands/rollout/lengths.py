@@ -57,13 +57,13 @@ def read_spans(inputs: Inputs) -> tuple[RolloutLengths, ...]:
         inputs.assume(" and ".join(said))
     lengths = read_lengths(inputs, timed=True, known=tuple(spans))
     kind = _read_model_type(inputs)
-    found = tuple(_with_longest(one, kind) for one in _at_each(lengths, spans))
-    if found[0].last < lengths.longest:
+    several = tuple(_with_longest(one, kind) for one in _at_each(lengths, spans))
+    if several[0].last < lengths.longest:
         inputs.note(
-            f"the longest of a step's responses is taken to have {found[0].last:,} tokens, fewer than the "
+            f"the longest of a step's responses is taken to have {several[0].last:,} tokens, fewer than the "
             f"{lengths.longest:,} allowed: those of models that do not reason end before"
         )
-    return found
+    return several
 
 
 def _with_longest(lengths: RolloutLengths, kind: str) -> RolloutLengths:
