@@ -84,8 +84,7 @@ def take_layout(reading: Reading) -> None:
     elif engine == FSDP:
         reading.derive("framework", "fsdp", where)
         reading.derive("zero", 3, where)
-        if reading.read("actor.fsdp.offload_params", flag):
-            reading.put("offload", "optimizer,parameters", "actor.fsdp.offload_params")
+        reading.switch("offload", "optimizer,parameters", "actor.fsdp.offload_params")
         if reading.read("actor.fsdp.per_layer_optim_step", flag):
             reading.refuse("actor.fsdp.per_layer_optim_step", "streams the states of a layer at a time", "offload")
     else:
@@ -104,8 +103,7 @@ def _archon(reading: Reading, where: str, stages: int) -> None:
     policy = "actor.archon.reshard_after_forward_policy"
     kept = {"always": False, "never": True}.get(str(reading.source.plain(policy)), stages > 1)
     reading.derive("zero", 2 if kept else 3, where, *([policy] if policy in reading.source else []))
-    if reading.read("actor.archon.offload_params", flag):
-        reading.put("offload", "optimizer,parameters", "actor.archon.offload_params")
+    reading.switch("offload", "optimizer,parameters", "actor.archon.offload_params")
     reading.take("compile", "actor.archon.enable_compile", flag)
     if stages > 1:
         reading.ask("vp", "actor.archon.pp_schedule")

@@ -106,5 +106,4 @@ def take_switched(reading: Reading, name: str, base: str) -> None:
         reading.ask("optimizer", switch)
     else:
         reading.assume("optimizer", f"{projected}:{reading.read(rank, whole) or 16}", *keys)
-        if reading.read(each, flag):
-            reading.put("optimizer-in-backward", True, each)
+        reading.switch("optimizer-in-backward", True, each)

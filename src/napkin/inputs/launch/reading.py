@@ -11,7 +11,7 @@ from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
 from napkin.inputs.launch.tables import Tables, is_named
 from napkin.inputs.launch.task_words import is_other_task
-from napkin.inputs.launch.values import Open, is_nothing, is_off, is_open
+from napkin.inputs.launch.values import Open, flag, is_nothing, is_off, is_open
 from napkin.units import Unreadable
 
 TYPE_CHECKING = False
@@ -106,6 +106,11 @@ class Reading:
         if default is not None:
             self.default(option, default, self.named(*names))
         return found
+
+    def switch(self, option: str, value: object, key: str) -> None:
+        """Set an option to a value where a flag of the file is on."""
+        if self.read(key, flag):
+            self.put(option, value, key)
 
     def _disable_others(self, option: str, names: Sequence[str], how: Callable[[object], T | None], found: T) -> None:
         """Say which other names of an option the file gives another value."""

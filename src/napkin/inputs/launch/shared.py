@@ -114,11 +114,9 @@ def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
         reading.default("zero", 3, strategy, again)
     reading.told(version)
     offload = find(reading, block, "offload_params", "cpu_offload")
-    if reading.read(offload, flag):
-        reading.put("offload", "optimizer,parameters", offload)
+    reading.switch("offload", "optimizer,parameters", offload)
     checkpoint = find(reading, block, "activation_checkpointing")
-    if reading.read(checkpoint, flag):
-        reading.put("recompute", "full", checkpoint)
+    reading.switch("recompute", "full", checkpoint)
 
 
 def device_of(reading: Reading, key: str) -> bool:

@@ -8,7 +8,7 @@ from napkin.inputs.launch.names import ATTENTION, AUTOCAST, MASTER
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import IDLE_FSDP, NAMED_FSDP, WHY_FSDP, take_deepspeed_block, take_fsdp, take_linked
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, natural, whole
+from napkin.inputs.launch.values import natural, whole
 
 P = "parallelism_config.parallelism_config_"
 
@@ -71,12 +71,9 @@ def _megatron(reading: Reading) -> None:
     block = "megatron_lm_config.megatron_lm_"
     for key, option in (("tp_degree", "tp"), ("pp_degree", "pp")):
         reading.take(option, f"{block}{key}", whole)
-    if reading.read(f"{block}use_distributed_optimizer", flag):
-        reading.put("zero", 1, f"{block}use_distributed_optimizer")
-    if reading.read(f"{block}recompute_activations", flag):
-        reading.put("recompute", "selective", f"{block}recompute_activations")
-    if reading.read(f"{block}sequence_parallelism", flag):
-        reading.put("sp", True, f"{block}sequence_parallelism")
+    reading.switch("zero", 1, f"{block}use_distributed_optimizer")
+    reading.switch("recompute", "selective", f"{block}recompute_activations")
+    reading.switch("sp", True, f"{block}sequence_parallelism")
 
 
 def _sizes(reading: Reading) -> None:

@@ -155,8 +155,7 @@ def _others(reading: Reading) -> None:
         reading.told("pad_to_sequence_len")
     _plugins(reading)
     _kernels(reading)
-    if reading.read("torch_compile", flag):
-        reading.put("compile", True, "torch_compile")
+    reading.switch("compile", True, "torch_compile")
 
 
 BNB = "bnb_config_kwargs"

@@ -92,8 +92,7 @@ def _zero(reading: Reading) -> None:
     else:
         reading.put("zero", reading.read(f"{Z}.stage", natural), f"{Z}.stage")
     take_deepspeed_block(reading, Z, f"{Z}.offload_optimizer", f"{Z}.offload_param")
-    if reading.read(f"{Z}.cpu_offload", flag):
-        reading.put("offload", "optimizer", f"{Z}.cpu_offload")
+    reading.switch("offload", "optimizer", f"{Z}.cpu_offload")
 
 
 def _precision(reading: Reading) -> None:

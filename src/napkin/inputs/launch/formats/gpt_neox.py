@@ -170,8 +170,7 @@ def _others(reading: Reading) -> None:
     if drops:
         reading.put("dropout", max(reading.read(key, number) or 0 for key in drops), *drops)
     reading.take("ep", "moe_expert_parallel_size", whole)
-    if reading.read("sequence_parallel", flag):
-        reading.put("sp", True, "sequence_parallel")
+    reading.switch("sp", True, "sequence_parallel")
 
 
 FORMAT = LaunchFormat(

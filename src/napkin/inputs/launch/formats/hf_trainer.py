@@ -146,8 +146,7 @@ def others(reading: Reading) -> None:
         take_attention(reading, "attn_implementation")
     else:
         for key in ("use_flash_attn", "use_flash_attention", "use_flash_attention_2", "flash_attn"):
-            if reading.read(key, flag):
-                reading.put("attention", "flash", key)
+            reading.switch("attention", "flash", key)
     refuse_prediction(reading)
     smoothed = reading.named("label_smoothing_factor", "label_smoothing")
     if reading.read(smoothed, number):
@@ -166,8 +165,7 @@ def others(reading: Reading) -> None:
     if reading.read("activation_offloading", flag):
         before = reading.value_of("offload")
         reading.put("offload", f"{before},activations" if before else "activations", "activation_offloading")
-    if reading.read("torch_compile", flag):
-        reading.put("compile", True, "torch_compile")
+    reading.switch("compile", True, "torch_compile")
 
 
 LOSSES = {"nll": "torch", "dft": "torch", "chunked_nll": "chunked-recomputed"}

@@ -86,8 +86,7 @@ def _adapter(reading: Reading) -> None:
     elif kind == "lora":
         here = "finetuning_type" in reading.source
         reading.put("adapter", "lora", "finetuning_type", origin="from file" if here else "default")
-        if reading.read("use_dora", flag):
-            reading.put("adapter", "dora", "use_dora")
+        reading.switch("adapter", "dora", "use_dora")
         reading.take("lora-rank", "lora_rank", whole, default=8)
         take_adapter_dropout(reading, "lora_dropout")
         targets = reading.find("lora_target")
@@ -253,8 +252,7 @@ def _others(reading: Reading) -> None:
         reading.default("attention", "flash", "flash_attn")
     for key in ("enable_liger_kernel", "use_liger_kernel"):  # the second is transformers' own
         take_liger(reading, key)
-    if reading.read("use_unsloth", flag):
-        reading.put("trainer", "unsloth", "use_unsloth")
+    reading.switch("trainer", "unsloth", "use_unsloth")
 
 
 FORMAT = LaunchFormat(

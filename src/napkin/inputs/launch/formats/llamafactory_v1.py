@@ -35,8 +35,7 @@ def _layout(reading: Reading) -> None:
         reading.derive("framework", "fsdp", f"{D}.name")
         again = reading.read(f"{D}.reshard_after_forward", flag)
         reading.put("zero", 2 if again is False else 3, f"{D}.name", f"{D}.reshard_after_forward", origin="derived")
-        if reading.read(f"{D}.offload_params", flag):
-            reading.put("offload", "optimizer,parameters", f"{D}.offload_params")
+        reading.switch("offload", "optimizer,parameters", f"{D}.offload_params")
     elif name == "deepspeed":
         if not take_deepspeed_file(reading, f"{D}.config_file"):
             reading.ask("zero", f"{D}.config_file")
@@ -70,8 +69,7 @@ def _adapter(reading: Reading) -> None:
         take_lora(reading, f"{P}.r", f"{P}.target_modules", 8, "all")
         take_adapter_dropout(reading, f"{P}.lora_dropout", 0.05)
         take_saved(reading, f"{P}.modules_to_save")
-        if reading.read(f"{P}.use_dora", flag):
-            reading.put("adapter", "dora", f"{P}.use_dora")
+        reading.switch("adapter", "dora", f"{P}.use_dora")
         reading.told(f"{P}.name")
     elif kind:
         reading.refuse(f"{P}.name", f"napkin does not support {kind[:40]!r}", "freeze-layers")

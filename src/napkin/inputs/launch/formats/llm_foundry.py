@@ -126,8 +126,7 @@ def _sharding(reading: Reading) -> None:
     reading.derive("framework", "fsdp", F)
     reading.take("zero", f"{F}.sharding_strategy", word(SHARDING), default=3)
     reading.take("recompute", f"{F}.activation_checkpointing", either("full", "none"), default="none")
-    if reading.read(f"{F}.activation_cpu_offload", flag):
-        reading.put("offload", "activations", f"{F}.activation_cpu_offload")
+    reading.switch("offload", "activations", f"{F}.activation_cpu_offload")
 
 
 def _precision(reading: Reading) -> None:

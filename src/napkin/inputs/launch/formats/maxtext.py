@@ -225,10 +225,8 @@ def others(reading: Reading, attention: str | None = None) -> None:
         reading.ask("attention", "attention")
     else:
         reading.put("attention", ATTENTION[str(kernel.value).lower()], "attention")
-    if reading.read("optimizer_memory_host_offload", flag):
-        reading.put("offload", "optimizer", "optimizer_memory_host_offload")
-    if reading.read("parameter_memory_host_offload", flag):
-        reading.put("offload", "optimizer,parameters", "parameter_memory_host_offload")
+    reading.switch("offload", "optimizer", "optimizer_memory_host_offload")
+    reading.switch("offload", "optimizer,parameters", "parameter_memory_host_offload")
     reading.take("dropout", "dropout_rate", number)
 
 

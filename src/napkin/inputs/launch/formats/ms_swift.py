@@ -139,8 +139,7 @@ def _adapter(reading: Reading) -> None:
             reading.put("lora-targets", "all", reading.named(*TARGETS.split("|")))
         take_adapter_dropout(reading, "lora_dropout|lora_dropout_p", 0.05)  # swift/llm/argument/tuner_args.py
         take_saved(reading, "modules_to_save|lora_modules_to_save")
-        if reading.read("use_dora", flag):
-            reading.put("adapter", "dora", "use_dora")
+        reading.switch("adapter", "dora", "use_dora")
     elif kind != "full":
         reading.refuse(at, f"napkin does not support adapter {kind[:40]!r}", "adapter")
     bits, at = reading.read("quant_bits|quantization_bit", whole), reading.named("quant_bits", "quantization_bit")
@@ -201,8 +200,7 @@ def _others(reading: Reading) -> None:
         take_optimizer(reading, "optim", "optimizer")
     reading.default("optimizer", "adamw", "optim")
     take_attention(reading, "attn_impl")
-    if reading.read("use_flash_attn", flag):
-        reading.put("attention", "flash", "use_flash_attn")
+    reading.switch("attention", "flash", "use_flash_attn")
     on = reading.read("gradient_checkpointing", flag)
     if on is not None and reading.value_of("recompute") is None:
         reading.put("recompute", "full" if on else "none", "gradient_checkpointing")

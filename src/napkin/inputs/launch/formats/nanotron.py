@@ -116,8 +116,7 @@ def _optimizer(reading: Reading) -> None:
     else:
         reading.default("optimizer", "adamw", key)
     for one in (f"{S}.optimizer_factory.torch_adam_is_fused", f"{S}.torch_adam_is_fused"):
-        if reading.read(one, flag):
-            reading.put("optimizer-form", "fused", one)
+        reading.switch("optimizer-form", "fused", one)
 
 
 def _precision(reading: Reading) -> None:

@@ -96,8 +96,7 @@ def _layout(reading: Reading) -> None:
     else:
         state = reading.derive if f"{D}.enabled" in reading.source else reading.default
         state("zero", 3, f"{D}.enabled")
-        if reading.read(f"{D}.cpu_offload", flag):
-            reading.put("offload", "optimizer,parameters", f"{D}.cpu_offload")
+        reading.switch("offload", "optimizer,parameters", f"{D}.cpu_offload")
     check_gpus(reading, "cluster.gpus_per_node")
 
 

@@ -184,8 +184,7 @@ def _precision(reading: Reading) -> None:
     elif rank:
         take_lora(reading, "lora_rank", "target_modules", 0, "q,k,v,o,down,up,gate")
         take_adapter_dropout(reading, "lora_dropout")
-    if reading.read("load_in_4bit", flag):
-        reading.put("quantized", "nf4-dq", "load_in_4bit")
+    reading.switch("quantized", "nf4-dq", "load_in_4bit")
     half = reading.read("fp16", flag)
     wide = reading.read("grad_accum_dtype", fixed_dtype) == "fp32"
     narrow, key = _switch(reading, "bf16", not half)

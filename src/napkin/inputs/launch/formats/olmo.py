@@ -119,8 +119,7 @@ def _others(reading: Reading) -> None:
     on = any(reading.source.plain(key) is not None for key in inside)
     reading.put("compile", on, "compile") if inside else reading.default("compile", False, "compile")
     take_optimizer(reading, "optimizer.name")
-    if reading.read("fused_loss", flag):
-        reading.put("loss", "fused", "fused_loss")
+    reading.switch("loss", "fused", "fused_loss")
     flash = reading.read("model.flash_attention", flag)
     if flash is not None:
         reading.put("attention", "flash", "model.flash_attention", origin="from file" if flash else "assumed")

@@ -177,8 +177,7 @@ def _setup(reading: Reading) -> None:
         reading.put("attention", "flash", "flash_attn")
     reading.default("optimizer", "adamw", "adam")
     away = _first(reading, "ds.adam_offload", "adam_offload")
-    if reading.read(away, flag):
-        reading.put("offload", "optimizer", away)
+    reading.switch("offload", "optimizer", away)
     for names_, option in (
         (("ds.ring_attn_size", "ring_attn_size"), "cp"),
         (("ds.tensor_parallel_size", "ds_tensor_parallel_size"), "tp"),
@@ -202,8 +201,7 @@ def _adapter(reading: Reading) -> None:
         else:
             reading.default("lora-targets", "all", "ds.lora.target_modules")
     four = _first(reading, "ds.load_in_4bit", "load_in_4bit")
-    if reading.read(four, flag):
-        reading.put("quantized", "nf4-dq", four)
+    reading.switch("quantized", "nf4-dq", four)
     kind = _first(reading, "ds.param_dtype", "param_dtype")
     narrow = reading.read(kind, fixed_dtype)
     there = kind if kind in reading.source else "bf16" if "bf16" in reading.source else ""

@@ -145,8 +145,7 @@ def _others(reading: Reading) -> None:
     hf_trainer.others(reading)
     if on is False:
         reading.put("recompute", "none", "gradient_checkpointing")
-    if reading.read("model.compile", flag):
-        reading.put("compile", True, "model.compile")
+    reading.switch("compile", True, "model.compile")
 
 
 FORMAT = LaunchFormat(

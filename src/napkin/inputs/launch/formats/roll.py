@@ -100,8 +100,7 @@ def _layout(reading: Reading) -> None:
             reading.put("dp-shard", size, _config(reading, "fsdp_size"))
         reading.take("ep", _config(reading, "ep_size"), whole)
         take_heads_exchanged(reading, f"{role}.model_args.ulysses_size", degree)
-        if reading.read(_config(reading, "offload_policy"), flag):
-            reading.put("offload", "optimizer,parameters", _config(reading, "offload_policy"))
+        reading.switch("offload", "optimizer,parameters", _config(reading, "offload_policy"))
     else:
         kind = str(reading.source.plain(name) or "no strategy")
         reading.refuse(name, f"napkin does not know ROLL's strategy {kind[:40]!r}", "zero")

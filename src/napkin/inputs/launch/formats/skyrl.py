@@ -155,8 +155,7 @@ def _take_fsdp(reading: Reading, key: str) -> None:
         reading.put("zero", 3 if again else 2, reshard)
     reading.default("zero", 3, reshard)
     reading.take("dp-shard", f"{F}.fsdp_size", whole, silent=True)
-    if reading.read(f"{F}.cpu_offload", flag):
-        reading.put("offload", "optimizer,parameters", f"{F}.cpu_offload")
+    reading.switch("offload", "optimizer,parameters", f"{F}.cpu_offload")
     take_heads_exchanged(reading, f"{P}.sequence_parallel_size")
     reading.take("recompute", f"{T}.gradient_checkpointing", either("full", "none"), default="full")
     if str(reading.source.plain(MIXED) or "bf16").lower() not in ("bf16", "bfloat16"):

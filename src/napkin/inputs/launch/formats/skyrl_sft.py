@@ -10,7 +10,7 @@ from napkin.inputs.launch.names import take_model
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_padding
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, number, product, whole
+from napkin.inputs.launch.values import number, product, whole
 
 OF_POLICY = ("model", "optimizer_config", "megatron_config", "fsdp_config", "sequence_parallel_size")
 """Keys and blocks that are the policy's in reinforcement learning."""
@@ -56,8 +56,7 @@ def _batch(reading: Reading) -> None:
         reading.take("micro-batch", f"{T}.micro_train_batch_size_per_gpu", whole, default=2)
     if "max_length" not in reading.source:
         reading.ask("seq", "max_length")
-    if reading.read("use_sequence_packing", flag):
-        reading.put("packing", True, "use_sequence_packing")
+    reading.switch("packing", True, "use_sequence_packing")
     take_padding(reading, "remove_microbatch_padding", "use_sample_packing")
     steps = reading.take("steps", "num_steps", whole, silent=True)
     if steps is None:

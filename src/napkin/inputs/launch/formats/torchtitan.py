@@ -105,8 +105,7 @@ def layout(reading: Reading) -> None:
     stage = 0 if shard == 1 else 2 if how == "never" or (how == "default" and pipelined) else 3
     keys = [key for key in (shard_key, reshard, *pipelines) if key in reading.source]
     reading.derive("zero", stage, *keys) if keys else reading.default("zero", stage, shard_key)
-    if reading.read(place(reading, "enable_async_tensor_parallel"), flag):
-        reading.put("async-tp", True, place(reading, "enable_async_tensor_parallel"))
+    reading.switch("async-tp", True, place(reading, "enable_async_tensor_parallel"))
 
 
 def batch(reading: Reading) -> None:
@@ -224,8 +223,7 @@ def optimizer(reading: Reading) -> None:
         take_optimizer(reading, "optimizer.name")
     else:
         reading.default("optimizer", "adamw", "optimizer.name")
-    if reading.read("optimizer.early_step_in_backward", flag):
-        reading.put("optimizer-in-backward", True, "optimizer.early_step_in_backward")
+    reading.switch("optimizer-in-backward", True, "optimizer.early_step_in_backward")
     form = reading.source.plain("optimizer.implementation")
     fused = reading.read("optimizer.fused", flag)
     if form is not None:

@@ -146,8 +146,7 @@ def _layout(reading: Reading) -> None:
     else:
         reading.ask("gpus", "device")
         reading.default("zero", 3, "fsdp_reshard_after_forward")  # several GPUs: one has nothing to shard
-    if reading.read("optimizer_in_bwd", flag):
-        reading.put("optimizer-in-backward", True, "optimizer_in_bwd")
+    reading.switch("optimizer-in-backward", True, "optimizer_in_bwd")
     if reading.read("fsdp_cpu_offload", flag) or reading.read("fsdp.cpu_offload", flag):
         reading.put(
             "offload", "optimizer,parameters", *[k for k in ("fsdp_cpu_offload", "fsdp.cpu_offload") if k in source]
@@ -185,8 +184,7 @@ def _amount(reading: Reading) -> None:
 def _others(reading: Reading) -> None:
     _teacher(reading)
     take_optimizer(reading, "optimizer._component_")
-    if reading.read("optimizer.fused", flag):
-        reading.put("optimizer-form", "fused", "optimizer.fused")
+    reading.switch("optimizer-form", "fused", "optimizer.fused")
     loss = str(reading.source.plain("loss._component_") or "").rsplit(".", 1)[-1].lower()
     if loss in CHUNKED:
         compiled = reading.read("compile", lambda value: flag(value) if not isinstance(value, dict) else None)

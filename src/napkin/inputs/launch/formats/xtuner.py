@@ -91,8 +91,7 @@ def _adapter(reading: Reading) -> None:
     take_lora(reading, "model.lora.r", "model.lora.target_modules", 8, "all")
     take_adapter_dropout(reading, "model.lora.lora_dropout")
     take_saved(reading, "model.lora.modules_to_save")
-    if reading.read("model.lora.use_dora", flag):
-        reading.put("adapter", "dora", "model.lora.use_dora")
+    reading.switch("adapter", "dora", "model.lora.use_dora")
     block = f"{LLM}.quantization_config"
     if reading.read(f"{block}.load_in_4bit", flag):
         kind = str(reading.source.plain(f"{block}.bnb_4bit_quant_type") or "fp4")

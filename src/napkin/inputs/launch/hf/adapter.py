@@ -126,11 +126,9 @@ def _lora(reading: Reading, switch: str, rank: int = 16, targets: str | None = N
     take_layers(reading, "layers_to_transform|peft_config.layers_to_transform")
     take_ranks(reading, "rank_pattern|peft_config.rank_pattern")
     take_saved(reading, "lora_modules_to_save|modules_to_save")
-    if reading.read(switch, flag):
-        reading.put("adapter", "lora", switch)
+    reading.switch("adapter", "lora", switch)
     reading.told(switch, "use_peft", "use_lora", "use_qlora")
-    if reading.read("use_dora", flag):
-        reading.put("adapter", "dora", "use_dora")
+    reading.switch("adapter", "dora", "use_dora")
 
 
 def quantization(reading: Reading, method: str | None) -> None:

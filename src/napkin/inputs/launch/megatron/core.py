@@ -157,8 +157,7 @@ def take_overlap(reading: Reading, section: str = "", omitted: bool | None = Non
 
 def take_async(reading: Reading, key: str) -> None:
     """Read whether the experts' exchange overlaps with the compute of another micro-batch."""
-    if reading.read(key, flag):
-        reading.put("async-ep", True, key)
+    reading.switch("async-ep", True, key)
 
 
 def take_dispatcher(reading: Reading, section: str = "") -> None:

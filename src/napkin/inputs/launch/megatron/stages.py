@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import flag, text
+from napkin.inputs.launch.values import text
 
 LAYOUT = "pipeline_model_parallel_layout"
 ENDS = {
@@ -21,8 +21,7 @@ _LONGEST = 4096
 def take_stages(reading: Reading) -> None:
     """Read a layout, stage by stage, and whether embedding and loss take the place of a layer."""
     for key, option in ENDS.items():
-        if reading.read(key, flag):
-            reading.put(option, True, key)
+        reading.switch(option, True, key)
     written, pp = reading.read(LAYOUT, text), reading.value_of("pp")
     if written is None:
         if reading.open_among(LAYOUT):
