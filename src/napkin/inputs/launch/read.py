@@ -17,11 +17,11 @@ from napkin.inputs.launch.stated import DEFAULT, StatedOption
 from napkin.inputs.launch.syntax import read_source
 from napkin.inputs.load import printable
 
-MODULES = """nemo_recipe modalities veomni primus oat ms_swift automodel roll slime open_instruct easy_r1 skyrl
-    skyrl_sft areal verl nemo_rl openrlhf deepspeed_chat alpaca_lora megatron nemo megatron_bridge
-    llamafactory llamafactory_v1 axolotl torchtune prime_rl torchtitan oumi hyperpod arctic_training
-    nanotron llm_foundry olmo lingua litgpt maxtext gpt_neox levanter deepspeed accelerate xtuner
-    nanogpt hf_python hf_trainer peft_adapter hf_config meta_params"""
+MODULES = """nemo_recipe fms_fsdp modalities veomni primus oat ms_swift automodel roll slime open_instruct
+    easy_r1 skyrl skyrl_sft areal verl nemo_rl openrlhf deepspeed_chat alpaca_lora megatron nemo
+    megatron_bridge llamafactory llamafactory_v1 axolotl torchtune prime_rl torchtitan oumi hyperpod
+    arctic_training nanotron llm_foundry olmo lingua litgpt maxtext gpt_neox levanter deepspeed
+    accelerate xtuner nanogpt hf_python hf_trainer peft_adapter hf_config meta_params"""
 """Format modules in the order in which they are tried, the most specific first."""
 
 
