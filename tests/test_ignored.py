@@ -172,6 +172,7 @@ link=pcie4
 link-bandwidth=50GB/s
 log=tps: 6,000  tflops: 300.0  mfu: 30.0%
 logprob-micro-batch=1|64
+loading=host
 lora-rank=8|64
 lora-targets=q,v
 loss=fused|chunked

@@ -79,7 +79,7 @@ _RARE = """assume-ignorable strict-config target-seq images image-tokens mean-do
     oversubscription expert-imbalance capacity-factor ulysses kernels
     power-overhead pue carbon-intensity goodput run-kind samples-per-second bytes-per-param width widths depth csv
     markdown paths theme run from emit pareto tensors size hardware-file snapshot confidence quiet plot
-    checkpoint-interval save host-memory save-steps warmup-steps write-bandwidth mtbf gpu-mtbf"""
+    checkpoint-interval save loading host-memory save-steps warmup-steps write-bandwidth mtbf gpu-mtbf"""
 SECOND_LEVEL = frozenset(_RARE.split())
 """Options that `--help` leaves to `--help-all` if a command has too many to show."""
 

@@ -155,6 +155,12 @@ OPTIONS = (
         metavar="HOW",
         default="sharded",
     ),
+    Option(
+        "loading",
+        choice("host", "gpu"),
+        "Quantized weights wait in host memory, or all on each GPU, until ranks divide them",
+        metavar="WHERE",
+    ),
     Option("offload", or_none(offloads), "Offload to the host: optimizer, activations, parameters", metavar="WHAT,…"),
 )
 

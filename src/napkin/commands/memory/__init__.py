@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.commands.matmul_or_linear import run_matmul_or_linear
-from napkin.commands.memory import host
+from napkin.commands.memory import host, loading
 from napkin.commands.memory.chart import show
 from napkin.commands.memory.notes import notes_of
 from napkin.commands.memory.question import STATUS, MemoryQuestion, read
@@ -14,7 +14,6 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.screens import memory as screen
 from napkin.errors import UNDECIDED
-from napkin.footprint.loading import loaded_by_each
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED
@@ -91,13 +90,11 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
         answer.terms = (*answer.terms, capacity, activation_budget(capacity, terms))
         answer.verdict = found.verdict
     host.judge(answer, terms, question.node, question.host_memory)
+    loading.judge(answer, question)
     if capacity is not None and question.must_fit:
         answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
-    loaded = loaded_by_each(question.model, question.setup)
-    answer.notes += notes_of(question.model, question.setup, found, loaded)
-    if capacity is not None and loaded > capacity.value:
-        answer.assumed.append("one process loads the weights for all")
+    answer.notes += notes_of(question.model, question.setup, found)
     if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
         from napkin.commands.memory.remedies import suggest
 
@@ -139,6 +136,7 @@ COMMAND = Command(
         "mtp",
         *ROLLOUT,
         "save",
+        "loading",
         "host-memory",
         "must-fit",
         "confidence",

@@ -21,13 +21,11 @@ def source_of(model: Model, implementation: Implementation) -> str:
     return f"{implementation.name}, autograd of torch {TORCH}"
 
 
-def notes_of(model: Model, setup: Setup, found: Fit, loaded: int) -> list[str]:
-    """Return all remarks on the memory of a step. loaded: bytes of quantized weights on each GPU before they are
-    divided."""
+def notes_of(model: Model, setup: Setup, found: Fit) -> list[str]:
+    """Return all remarks on the memory of a step."""
     return [
         *_notes_on_images(model, setup),
         *_notes_on_peak(setup, found),
-        *_notes_on_loading(loaded),
         *_notes_on_evidence(model, setup),
         *_notes_on_kernels(model, setup),
     ]
@@ -62,16 +60,6 @@ def _notes_on_peak(setup: Setup, found: Fit) -> list[str]:
     if setup.freezes:
         notes.append("no gradient reaches what is frozen; the first trained norm may keep 4 bytes per element less")
     return notes
-
-
-def _notes_on_loading(loaded: int) -> list[str]:
-    """Say what each GPU holds before quantized weights are divided."""
-    if not loaded:
-        return []
-    return [
-        f"while loading: {human(loaded, 'byte')} of quantized weights on each GPU before they are divided, unless one "
-        "process loads for all (accelerate: fsdp_cpu_ram_efficient_loading)"
-    ]
 
 
 def _notes_on_evidence(model: Model, setup: Setup) -> list[str]:

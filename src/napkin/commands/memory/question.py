@@ -11,6 +11,7 @@ from napkin.commands.question.machine import check_dtype, read_hardware
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.usual_stack import read_whose_model
 from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
+from napkin.footprint.loading import HOST, loaded_by_each
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning import verdicts
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 EXCLUSIVE = (
     *(("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit")),
     *(("max", "host-memory"), ("snapshot", "host-memory")),
+    *(("max", "loading"), ("snapshot", "loading")),
 )
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
@@ -40,6 +42,8 @@ class MemoryQuestion:
     tensors      whether kept tensors are listed             advise        whether remedies are wanted
     snapshot     the measured memory and its source, or None
     node         GPUs that share a host                      host_memory   bytes of that host, None: not given
+    loaded       bytes that each GPU holds if it loads all weights before ranks divide them, 0 if none does
+    loading      where weights wait until they are divided, "" if not stated
     asked        the options as given, to read the same question with other options
     """
 
@@ -56,11 +60,19 @@ class MemoryQuestion:
     snapshot_from: str = ""
     node: int = 1
     host_memory: float | None = None
+    loaded: int = 0
+    loading: str = ""
 
     @property
     def capacity(self) -> Term | None:
         """Memory of one accelerator, in bytes."""
         return None if self.hardware is None else self.hardware.term("capacity", "memory/capacity", "byte")
+
+    @property
+    def overloads(self) -> bool:
+        """Whether all weights, on a GPU before ranks divide them, may be more than it holds."""
+        capacity = self.capacity
+        return capacity is not None and self.loading != HOST and self.loaded > capacity.value
 
     @property
     def source(self) -> str:
@@ -110,6 +122,13 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
 
         check_holds(snapshot, inputs.given["snapshot"].where or "--snapshot", str(path), hardware)
     node, host_memory = read_host(inputs, setup, hardware)
+    loaded = loaded_by_each(model, setup)
+    inputs.depends(
+        ("loading",),
+        loaded > 0,
+        "no weights are quantized while they are loaded and divided afterwards",
+        "--quantized nf4 --zero 3",
+    )
     return MemoryQuestion(
         model=model,
         setup=setup,
@@ -124,6 +143,8 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         snapshot_from=path or "",
         node=node,
         host_memory=host_memory,
+        loaded=loaded,
+        loading=inputs.text_or_none("loading") or "",
     )
 
 

@@ -68,7 +68,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
         _headline(question, found, answer),
         found.verdict or "",
         quantities(shown),
-        [_peak(found), *_remarks(answer, found)],
+        [_peak(found), *_on_loading(question), *_remarks(answer, found)],
         would_fit(remedies, TUNING_REMEDIES if question.setup.tunes else REMEDIES),
         next=_next(question, found, remedies, answer.verdict),
     )
@@ -133,8 +133,10 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
     if capacity is None:
         return [f"{size(used)} per GPU", ends]
     on_gpu = [f"{size_of(used, capacity.value)} per GPU", ends]
+    terms = answer.by_path()
+    if answer.verdict == NOT and found.verdict != NOT and "memory/host/capacity" not in terms:
+        return [f"{NOT.upper()} while loading", f"{size_of(question.loaded, capacity.value)} per GPU"]
     if answer.verdict == NOT and found.verdict != NOT:
-        terms = answer.by_path()
         kept = size_of(terms["memory/host"].value, terms["memory/host/capacity"].value)
         return [f"{NOT.upper()} the host", f"{kept} per node", *on_gpu]
     return [(answer.verdict or "").upper(), *on_gpu]
@@ -243,6 +245,15 @@ def _remarks(answer: Answer, found: Fit) -> list[str]:
     return ["Nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, more GPUs, …"]
 
 
+def _on_loading(question: MemoryQuestion) -> list[str]:
+    """Say that all weights do not fit on each GPU, where they may be there before ranks divide them."""
+    if not question.overloads:
+        return []
+    held = f"{size(question.loaded)} of weights"
+    where = "are" if question.loading else "may be"
+    return [f"while loading: {held} {where} on each GPU before ranks divide them"]
+
+
 def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict: str | None) -> Next | str:
     """Return the next command: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
     if found.verdict == FITS and verdict != FITS and question.setup.save == FULL:
@@ -253,10 +264,12 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
         return first_command(remedies, float(question.setup.layout.gpus))
     if question.hardware is None:
         return Next({"hardware": "h100"})
+    if found.verdict == FITS and verdict != FITS and question.overloads:
+        return Next({"loading": "host"})
     if found.verdict == FITS and verdict != FITS:
         return Next({"offload": None, "host-memory": None})
     if found.verdict == FITS:
-        return Next({"max": "micro-batch", "micro-batch": None, "tensors": None, "host-memory": None})
+        return Next({"max": "micro-batch", **dict.fromkeys(("micro-batch", "tensors", "host-memory", "loading"))})
     return smaller(question)
 
 

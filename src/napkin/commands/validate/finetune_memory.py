@@ -10,7 +10,7 @@ from napkin.errors import UNDECIDED, NapkinError
 from napkin.evidence.finetuning.adapters import OTHER_MEMORY
 from napkin.evidence.finetuning.rows import FineTuning
 from napkin.evidence.validation.memory_check import EXCEEDS
-from napkin.footprint.loading import loaded_by_each
+from napkin.footprint.loading import after_loading, loaded_by_each
 from napkin.footprint.prepared import prepare
 from napkin.footprint.varied_lengths import held_by_lengths
 from napkin.operations.model import Model
@@ -84,6 +84,8 @@ def memory_of(asked: FineTuning, setup: Setup, quantity: str) -> tuple[Interval,
     if words == {NOT} and not asked.judged:
         raise NapkinError(EXCEEDS)
     word = words.pop() if len(words) == 1 else UNDECIDED
-    if word == FITS and max(needed, loaded_by_each(asked.model, setup)) > (asked.least or math.inf):
+    least = asked.least or math.inf
+    if word == FITS and needed > least:
         word = UNDECIDED
+    word = after_loading(word, loaded_by_each(asked.model, setup), least, "")
     return (round(value), math.floor(min(low, bound)), math.ceil(min(high, bound))), word
