@@ -81,8 +81,3 @@ MOE_DENSE = L * (ATTENTION + NORMS + H * E) + 2 * V * H + H
 
 MATRICES = [(H, (HEADS + 2 * KV) * D), (HEADS * D, H), (H, F), (H, F), (F, H)]
 """Of a dense layer: queries, keys and values in one; output, gate, up, down."""
-
-
-def layer_seconds(found: dict[str, float]) -> float:
-    """Seconds of the mean layer."""
-    return found["layer"]
