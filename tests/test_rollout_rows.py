@@ -376,20 +376,11 @@ def test_a_limit_alone_makes_a_range_of_answers(tmp_path: pathlib.Path) -> None:
     assert found["evidence"] == "assumed"
 
 
-def test_generation_is_the_wait_where_responses_are_generated_meanwhile(tmp_path: pathlib.Path) -> None:
-    """What the trainer's update leaves of the step: all of it where two GPUs generate for six, and only the seconds in
-    which weights are sent where six generate for two."""
-    found = {}
-    for trainer, engine in ((6, 2), (2, 6)):
-        asked = SAMPLED.replace("on policy,", f"fully async, trainer_gpus: {trainer}, rollout_gpus: {engine},")
-        asked = asked.replace("response_length_mean: 1000", "response_length_mean: 6000, reference: none")
-        measured = f"{UPDATE}, gen_seconds: 9, step_seconds: 60"
-        rows = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=measured)
-        wait, step, update = (rows[f"{name}_seconds"] for name in ("gen", "step", "update"))
-        assert wait["predicted"] == pytest.approx(step["predicted"] - update["predicted"])
-        assert 0 < wait["low"] < wait["predicted"] < wait["high"]
-        found[engine] = wait["predicted"] / step["predicted"]
-    assert found[6] < 0.1 < found[2]
+def test_of_streamed_answers_only_the_update_is_known(tmp_path: pathlib.Path) -> None:
+    asked = SAMPLED.replace("on policy,", "fully async, trainer_gpus: 4, rollout_gpus: 4,")
+    found = validated(tmp_path, task="grpo", layout=GRPO, rl=asked, measured=f"{UPDATE}, gen_seconds: 9")
+    assert "the wait for them" in found["gen_seconds"]["why"]
+    assert found["update_seconds"]["predicted"] > 0
 
 
 def test_sequences_are_sent_with_the_padding_that_a_version_sends(tmp_path: pathlib.Path) -> None:

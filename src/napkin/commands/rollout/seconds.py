@@ -44,20 +44,6 @@ class RolloutSeconds:
         ends = math.exp(-half), math.exp(half)
         return {term.name: ends for term in (self.time, *self.time.parts, *self.phases)}
 
-    @property
-    def passes(self) -> float:
-        """Seconds of a step in which the trainer works."""
-        others = ("generation", *MOVES)
-        return sum(float(part.value) for part in self.phases if part.name.removeprefix("step/") not in others)
-
-    def waits(self, slower: float, faster: float) -> float:
-        """Return the seconds of a step in which the trainer waits for responses that are generated meanwhile, if
-        generation takes `slower` and the trainer's passes `faster` times as long: it has none while weights are sent,
-        either."""
-        parts = {part.name.removeprefix("step/"): float(part.value) for part in self.phases}
-        moved = sum(parts.get(name, 0.0) for name in MOVES)
-        return moved * slower + max(parts["generation"] * slower - self.passes * faster, 0.0)
-
 
 def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[str, tuple[float, float]]:
     """Return the interval of each time, in seconds, over a step with several possible lengths, the likely first."""
@@ -68,8 +54,6 @@ def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[
     }
 
 
-MOVES = ("weight_transfer", "offload")
-"""Phases in which neither the engine nor the trainer works."""
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
 """Other passes of a step, by name."""
 

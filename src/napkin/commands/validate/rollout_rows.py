@@ -76,7 +76,10 @@ class RolloutRow:
     def predicted(self, quantity: str, level: float) -> tuple[Interval, str]:
         """Return a quantity with its interval; and for memory the verdict on the run's accelerator."""
         if quantity == "gen_seconds" and self.streams:
-            return self.waited(level), ""
+            raise NapkinError(
+                "responses are generated while the model is trained: what is measured is the wait for them, a small "
+                "difference of two times that are both uncertain"
+            )
         if quantity.startswith(MEMORY):
             verdict = self.held[0].verdict
             what = quantity.removeprefix(MEMORY)
@@ -89,16 +92,6 @@ class RolloutRow:
             shortest, longest = 1 / longest, 1 / shortest
         others = [self.value(quantity, place)[0] for place in range(1, len(self.seconds))]
         return (value, *with_others(value, (shortest, longest), others)), ""
-
-    def waited(self, level: float) -> Interval:
-        """Return the seconds of a step in which the trainer has no responses to train on, with their interval: what its
-        passes leave of a step in which responses are generated meanwhile. That is what the libraries measure as their
-        generation (verl docs/advance/fully_async.md, gen; NeMo RL nemo_rl/algorithms/grpo.py, exposed_generation)."""
-        likely = self.seconds[0]
-        value = self.value("step_seconds", 0)[0] - likely.passes
-        shortest, longest = likely.ends(level, named=False, without=self.source)["step/time"]
-        low = min(value, *(one.waits(shortest, longest) for one in self.seconds))
-        return value, low, max(value, *(one.waits(longest, shortest) for one in self.seconds))
 
     def evidence(self, quantity: str) -> str:
         """Return the class of evidence of an interval: that of training steps for training passes; else assumed."""
