@@ -198,7 +198,7 @@ class Result:
         return to_json(self._found, explain)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return the rows of a listing, or the quantities by path with their units and intervals, as a table of pandas.
+        """Return the rows of a listing, or the quantities by path with their units and intervals, as a DataFrame.
 
         Raises NapkinError where pandas is not installed.
         """

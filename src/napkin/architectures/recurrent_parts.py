@@ -57,7 +57,7 @@ def kinds(
 
 
 def positive(config: Config, field: str, value: int, what: str) -> int:
-    """Return a derived size, which a strange value of `field` could have made nothing."""
+    """Return a derived size; a value of `field` that makes it less than 1 is refused."""
     if value < 1:
         raise config.wrong(field, f"makes {what} {value}")
     return value

@@ -78,7 +78,7 @@ def cast_bytes(step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, L
 
 def stream_bytes(step: PreparedStep, stage: Stage, parts: Sequence[tuple[Number, LocalWeights]]) -> Number:
     """Return the bytes that the allocator keeps for the streams of fully_shard and that the peak, on the default
-    stream, cannot use: a block serves the stream that allocated it alone (PyTorch c10/cuda/CUDACachingAllocator.cpp).
+    stream, cannot use: a block serves only the stream that allocated it (PyTorch c10/cuda/CUDACachingAllocator.cpp).
 
     The gathers' stream allocates a unit's buffer and, before, its rank's shard in the format of the gather, next to the
     shard that comes from the host; a buffer lives until the next unit's is made, so the root's next to a block's, or
