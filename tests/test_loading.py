@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .conftest import run_line
@@ -61,3 +63,30 @@ def test_a_load_that_fits_changes_no_verdict() -> None:
 @pytest.mark.parametrize("more", ["--zero 3", "--zero 2 --quantized nf4", "--zero 3 --quantized nf4 --max micro-batch"])
 def test_where_nothing_waits_to_be_divided_its_place_is_refused(more: str) -> None:
     assert run_line(f"{LINE} {more} --loading gpu").status == 2
+
+
+AXOLOTL = """base_model: meta-llama/Meta-Llama-3-70B
+load_in_4bit: true
+adapter: qlora
+lora_r: 16
+lora_target_linear: true
+sequence_len: 512
+micro_batch_size: 1
+gradient_accumulation_steps: 4
+optimizer: adamw_torch
+bf16: true
+gradient_checkpointing: true
+fsdp: [full_shard, auto_wrap]
+fsdp_config: {fsdp_offload_params: true, fsdp_cpu_ram_efficient_loading: PLACE}
+"""
+
+
+@pytest.mark.parametrize(("stated", "verdict"), [("false", "does not fit"), ("true", "too close to call")])
+def test_a_file_that_has_every_process_load_all_says_so(tmp_path: Path, stated: str, verdict: str) -> None:
+    """With it, whether weights wait on the host depends on the release of transformers."""
+    path = tmp_path / "qlora.yaml"
+    path.write_text(AXOLOTL.replace("PLACE", stated))
+    line = f"--from {path} --gpus 4"
+    assert run_line(f"memory {line} --hardware rtx4090 --json").data["verdict"] == verdict
+    assert run_line(f"memory {line} --hardware h200 --max micro-batch").status == 0
+    assert run_line(f"step {line} --hardware rtx4090").status == 0

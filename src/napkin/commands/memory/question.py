@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 EXCLUSIVE = (
     *(("max", "snapshot"), ("max", "tensors"), ("snapshot", "tensors"), ("snapshot", "must-fit")),
     *(("max", "host-memory"), ("snapshot", "host-memory")),
-    *(("max", "loading"), ("snapshot", "loading")),
 )
 STATUS = {FITS: OK, UNDECIDED: CLOSE, NOT: BROKEN}
 
@@ -123,9 +122,11 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         check_holds(snapshot, inputs.given["snapshot"].where or "--snapshot", str(path), hardware)
     node, host_memory = read_host(inputs, setup, hardware)
     loaded = loaded_by_each(model, setup)
+    if maximize is not None or snapshot is not None:
+        inputs.depends(("loading",), False, "the answer is about the steps, not about what is before them")
     inputs.depends(
         ("loading",),
-        loaded > 0,
+        loaded > 0 and maximize is None and snapshot is None,
         "no weights are quantized while they are loaded and divided afterwards",
         "--quantized nf4 --zero 3",
     )

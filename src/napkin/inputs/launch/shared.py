@@ -115,6 +115,9 @@ def take_fsdp(reading: Reading, block: str, version_key: str = "") -> None:
     reading.told(version)
     offload = find(reading, block, "offload_params", "cpu_offload")
     reading.switch("offload", "optimizer,parameters", offload)
+    alone = find(reading, block, "cpu_ram_efficient_loading")
+    if reading.read(alone, flag) is False and "quantized" in reading.inputs:
+        reading.put("loading", "gpu", alone)
     checkpoint = find(reading, block, "activation_checkpointing")
     reading.switch("recompute", "full", checkpoint)
 
