@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from operator import sub
 
 from napkin import elementwise, units
 from napkin.elementwise import Number
@@ -76,21 +77,32 @@ class Term:
 
 
 class Op:
-    """One operation: how it combines values, how it combines units, and how it is printed. units: a cache, by the units
-    of the parts."""
+    """One operation: how it combines values, how it combines units, and how it is printed. pair: how it combines two
+    values, as most nodes have, without a sequence of them; units: a cache, by the units of the parts."""
 
-    __slots__ = ("fold", "unit", "units", "write")
+    __slots__ = ("fold", "pair", "unit", "units", "write")
 
     def __init__(
         self,
         fold: Callable[[Sequence[Number]], Number],
         unit: Callable[[Sequence[str]], str],
         write: Callable[[Sequence[str]], str],
+        pair: Callable[[Number, Number], Number] | None = None,
     ) -> None:
         self.fold = fold
+        self.pair = pair or (lambda a, b: fold((a, b)))
         self.unit = unit
         self.write = write
         self.units: dict[tuple[str, ...], str] = {}
+
+
+def _in_turn(
+    pair: Callable[[Number, Number], Number],
+    unit: Callable[[Sequence[str]], str],
+    write: Callable[[Sequence[str]], str],
+) -> Op:
+    """Return the operation that combines its first two values, then the result with each further one."""
+    return Op(lambda values: reduce(pair, values), unit, write, pair)
 
 
 def _infix(symbol: str) -> Callable[[Sequence[str]], str]:
@@ -111,41 +123,25 @@ def _no_unit(parts: Sequence[str]) -> str:
     return "1"
 
 
-def _sum(values: Sequence[Number]) -> Number:
-    result = values[0]
-    for value in values[1:]:
-        if value.__class__ is not int or value or not elementwise.is_array(result):  # nothing is added to an array
-            result = elementwise.plus(result, value)
-    return result
-
-
-def _product(values: Sequence[Number]) -> Number:
-    result = values[0]
-    for value in values[1:]:
-        result = elementwise.times(result, value)
-    return result
-
-
-def _quotient(values: Sequence[Number]) -> Number:
-    result = values[0]
-    for value in values[1:]:
-        result = elementwise.ratio(result, value)
-    return result
+def _plus(a: Number, b: Number) -> Number:
+    if b.__class__ is int and not b and elementwise.is_array(a):
+        return a  # nothing is added to an array
+    return elementwise.plus(a, b)
 
 
 OPS: dict[str, Op] = {
-    "sum": Op(_sum, lambda u: units.same(*u), _infix("+")),
-    "difference": Op(lambda v: v[0] - v[1], lambda u: units.same(*u), _infix("−")),
-    "product": Op(_product, lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
-    "quotient": Op(_quotient, _quotient_unit, _infix("/")),
-    "max": Op(lambda v: elementwise.maximum(*v), lambda u: units.same(*u), _call("max")),
+    "sum": _in_turn(_plus, lambda u: units.same(*u), _infix("+")),
+    "difference": _in_turn(sub, lambda u: units.same(*u), _infix("−")),
+    "product": _in_turn(elementwise.times, lambda u: units.combine(*((p, 1) for p in u)), _infix("×")),
+    "quotient": _in_turn(elementwise.ratio, _quotient_unit, _infix("/")),
+    "max": _in_turn(elementwise.maximum, lambda u: units.same(*u), _call("max")),
     "smooth_max": Op(
         lambda v: reduce(elementwise.plus, [x**4 for x in v]) ** 0.25,  # (Σ x⁴)^¼: no kink where two bounds meet
         lambda u: units.same(*u),
         _call("smooth max"),
     ),
-    "min": Op(lambda v: elementwise.minimum(*v), lambda u: units.same(*u), _call("min")),
-    "ceil_quotient": Op(lambda v: elementwise.ceil_div(v[0], v[1]), _quotient_unit, lambda n: f"⌈{n[0]} / {n[1]}⌉"),
+    "min": _in_turn(elementwise.minimum, lambda u: units.same(*u), _call("min")),
+    "ceil_quotient": _in_turn(elementwise.ceil_div, _quotient_unit, lambda n: f"⌈{n[0]} / {n[1]}⌉"),
     "ceil": Op(lambda v: elementwise.ceiling(v[0]), lambda u: u[0], lambda n: f"⌈{n[0]}⌉"),
     "floor": Op(lambda v: elementwise.floor(v[0]), lambda u: u[0], lambda n: f"⌊{n[0]}⌋"),
     "choice": Op(
@@ -186,16 +182,15 @@ def make(op: str, name: str, parts: Sequence[Term], source: str = "") -> Term:
     """Return the node `name` = op(parts); its value and unit follow from the parts."""
     rule = OPS[op]
     of_parts: tuple[str, ...]
-    values: Sequence[Number]
     if len(parts) == 2:  # most have
         a, b = parts
-        of_parts, values = (a.unit, b.unit), (a.value, b.value)
+        of_parts, value = (a.unit, b.unit), rule.pair(a.value, b.value)
     else:
-        of_parts, values = tuple([part.unit for part in parts]), [part.value for part in parts]
+        of_parts, value = tuple([part.unit for part in parts]), rule.fold([part.value for part in parts])
     unit = rule.units.get(of_parts)
     if unit is None:
         unit = rule.units[of_parts] = rule.unit(of_parts)
-    return Term(name, rule.fold(values), unit, op, tuple(parts), source)
+    return Term(name, value, unit, op, tuple(parts), source)
 
 
 def add(name: str, *parts: Term, source: str = "") -> Term:

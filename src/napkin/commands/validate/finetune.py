@@ -233,7 +233,6 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
     The clock of a run goes on while it evaluates, saves and waits for samples (transformers trainer.py, train_runtime:
     from before the first epoch to after the last), of which rows say little: its goodput is that of published runs."""
     layout = row.asked.setup.layout
-    seconds, shortest, longest = row.step_seconds(hardware, level)
     if quantity == "run_seconds":
         seconds, shortest, longest = row.run_seconds(hardware, level)
         goodput, wide = tuning_runs.goodput(row.asked.run_kind, row.source), deviations(level)
@@ -241,6 +240,7 @@ def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> In
         faster, _ = goodput.half_widths(math.log(seconds / shortest), wide)
         _, slower = goodput.half_widths(math.log(longest / seconds), wide)
         return value, value / math.exp(faster), value * math.exp(slower)
+    seconds, shortest, longest = row.step_seconds(hardware, level)
     if quantity == "step_seconds":
         return seconds, shortest, longest
     tokens = float(layout.global_batch * layout.seq)
@@ -253,7 +253,7 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
     asked, prediction = row.asked, row.step(hardware, setup)
     whole = prediction.step().time
     seconds = float(whole.value)
-    half, _ = prediction.half_width(level, named=False)
+    half, _ = prediction.half_width(level, named=False, found=whole)
     if asked.joined:  # attention within samples takes anything from nothing to that of the whole sequence
         scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
         wide = math.log(seconds / (seconds - scores)) / 2
