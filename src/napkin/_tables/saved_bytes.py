@@ -1609,6 +1609,7 @@ EXACT: dict[str, tuple[int, int, str]] = {
     'dbrx': (0, 144, '5.23.0'),
     'deberta': (19, 48, '5.23.0'),
     'deberta-v2': (19, 84, '5.23.0'),
+    'deepseek_ocr2_text': (14, 96, '5.24.0'),
     'deepseek_v2': (0, 192, '5.24.0'),
     'deepseek_v3': (0, 192, '5.24.0'),
     'deepseek_v32': (0, 96, '5.24.0'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from napkin.architectures.attention_parts import Rope
+from napkin.architectures.blocks import Routing
 from napkin.architectures.decoder import Decoder
 from napkin.architectures.dimensions import dimensions
 from napkin.architectures.latent_decoder import LatentDecoder, each_indexed
@@ -26,16 +27,31 @@ DEEPSEEK = Architecture(
         ),
     ),
 )
+
+
+def _by_groups(config: Config, routing: Routing) -> Routing:
+    """Return the router, which masks the scores of groups that are not chosen where the file limits them."""
+    return replace(routing, masked=config.raw("topk_method", required=False) == "group_limited_greedy")
+
+
+OCR_EXPERTS = Mixture(
+    "n_routed_experts",
+    where=listed_or(all_sparse),
+    shared=counted("n_shared_experts"),
+    upcast=True,
+    routing=_by_groups,
+)
 DEEPSEEK_OCR2 = like(
     DEEPSEEK,
     "deepseek_ocr2_text",
     sizes=partial(dimensions, own_head_dim=False),
     mlp_bias="mlp_bias",
-    experts=Mixture("n_routed_experts", where=listed_or(all_sparse), shared=counted("n_shared_experts")),
+    experts=OCR_EXPERTS,
     ignored=("topk_method", "n_group", "topk_group"),  # which experts, not how many
     config_class="DeepseekOcr2TextConfig",
     aliases={"num_experts": "n_routed_experts"},
     wrappers=(Wrapper("deepseek_ocr2"),),
+    implementation=replace(HF, router="scores", fp32_router=True, fp32_weights=FP32_ROUTER.fp32_weights),
     defaults={
         "attention_bias": False, "hidden_act": "silu", "intermediate_size": 11008, "max_position_embeddings": 2048,
         "mlp_bias": False, "mlp_layer_types": None, "moe_intermediate_size": 1407, "n_routed_experts": 64,
@@ -46,7 +62,7 @@ DEEPSEEK_OCR2 = like(
 UNLIMITED_OCR = like(
     DEEPSEEK_OCR2,
     "unlimited_ocr_text",
-    experts=Mixture("n_routed_experts", where=by_type, shared=counted("n_shared_experts")),
+    experts=replace(OCR_EXPERTS, where=by_type),
     config_class="UnlimitedOcrTextConfig",
     wrappers=(Wrapper("unlimited_ocr"),),
     ignored=("topk_method", "n_group", "topk_group", "sliding_window", "layer_types"),
