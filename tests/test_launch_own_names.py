@@ -222,3 +222,12 @@ def test_settings_of_other_things_change_nothing(stated: str) -> None:
     assert {name: one.value for name, one in other.inputs.items()} == {
         name: one.value for name, one in plain.inputs.items()
     }
+
+
+@pytest.mark.parametrize("switch", ["use_adalora", "use_ia3", "use_oft", "enable_vera"])
+def test_a_switch_of_another_adapter_is_refused(switch: str) -> None:
+    """peft's examples/int8_training/run_adalora_whisper_int8.sh has --use_peft --use_adalora."""
+    assert [one.key for one in shell("torchrun --nproc_per_node 2", f"--use_peft --{switch}").refused] == [
+        f"--{switch}"
+    ]
+    assert not shell("torchrun --nproc_per_node 2", "--use_peft").refused

@@ -31,6 +31,10 @@ ASKED = {
 """Option → names that tell that it is not the default."""
 OUTSIDE = re.compile(r"mlp|(?:^|_)mm_|projector|aligner|adapter|audio|tower|encoder|backbone")
 """Words of frozen parts outside the language model, or that another rule reads."""
+OTHER_ADAPTERS = re.compile(
+    r"(?:use|enable)_(?:ada_?lora|vera|ia3|loha|lokr|b?oft|fourierft|vb_?lora|rand_?lora|hra|bone|miss|shira)"
+)
+"""Switches of adapters that are neither LoRA nor DoRA."""
 STRATEGIES = re.compile(r"fsdp|deepspeed|zero", re.IGNORECASE)
 
 
@@ -56,6 +60,9 @@ def read_own_settings(reading: Reading) -> None:
         key = _stating(reading, option, names, own)
         if key and not (option == "freeze-layers" and (OUTSIDE.search(key) or reading.value_of("adapter"))):
             reading.ask(option, key)
+    for key in own:
+        if OTHER_ADAPTERS.fullmatch(key):
+            reading.refuse(key, "napkin models LoRA and DoRA, not this adapter", "adapter")
     if "zero" not in reading.inputs and STRATEGIES.search(str(own.get("strategy", ""))):
         reading.ask("zero", "strategy")
 
