@@ -258,9 +258,22 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
         scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
         wide = math.log(seconds / (seconds - scores)) / 2
         seconds, half = math.sqrt(seconds * (seconds - scores)), half + wide
+    likely, least, most = (_waiting(row, hardware, setup, ratio) / float(whole.value) for ratio in _waits(row, setup))
+    wider = math.log(OTHER_TIME) if asked.other and not asked.opened else 0.0
+    return seconds * likely, half + wider + math.log(most / least) / 2
+
+
+def _waits(row: TunedRow, setup: Setup) -> tuple[float, float, float]:
+    """Return the tokens of the rank that others wait for over those of the mean one: the likely ratio, the least, the
+    most. Ranks that gather layers wait in every micro-batch, others once a step."""
     layout = setup.layout
     gathers = setup.framework.gathers and int(layout.zero) == 3
     sums = 1 if gathers else int(layout.micro_batches)
-    likely, least, most = asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
-    wider = math.log(OTHER_TIME) if asked.other and not asked.opened else 0.0
-    return seconds * likely, half + wider + math.log(most / least) / 2
+    return row.asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
+
+
+def _waiting(row: TunedRow, hardware: Hardware, setup: Setup, ratio: float) -> float:
+    """Return the seconds of a step on a rank whose sequences are this many times as long as the mean one's: its host
+    launches as many kernels as the others', and as many bytes are communicated."""
+    longer = setup.layout.replaced(seq=max(round(float(setup.layout.seq) * ratio), 1))
+    return float(row.step(hardware, replace(setup, layout=longer)).step().time.value)
