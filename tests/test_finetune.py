@@ -36,7 +36,8 @@ from tests.finetune_row import A100, DROPPED, LORA, PLAIN, ROW, validated
             {
                 "method": "kind: full",
                 "count": 2,
-                "layout": "seq: 4096, precision: amp-bf16, trainer: hf-trainer, stack: fsdp, zero: 3",
+                "layout": "seq: 4096, precision: amp-bf16, trainer: hf-trainer, stack: fsdp, zero: 3, "
+                "versions: transformers 5.0",
             },
             "--gpus 2 --zero 3 --framework fsdp --precision amp-bf16",
         ),

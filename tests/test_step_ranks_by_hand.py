@@ -338,6 +338,18 @@ def test_layers_are_gathered_one_by_one_where_matrices_of_adapters_are_units() -
     assert found["step/communication/data"] == pytest.approx(3 / 4 * 8 * (2 + 2 + 4) * WEIGHTS, rel=1e-6)
 
 
+def test_layers_that_reentrant_checkpoints_surround_are_gathered_a_third_time_and_one_by_one() -> None:
+    """Forward, as the checkpoint runs again, and for its gradients: 2 + 2 + 2 bytes of parameters and 4 of gradients
+    (transformers training_args.py: "a redundant AllGather in backward pass"). Where half of the layers run again, half
+    of the third pass is gathered; where none do, everything is as without it."""
+    given = {"dp": 4, "zero": 3, "shards": 4, "gradient_bytes": 4, "micro_batches": 8}
+    for recomputed, bytes_of_one in ((1, 10), (0.5, 9)):
+        found = parts(**given, gathers_late=1, layers_recomputed=recomputed)
+        assert found["step/communication/data"] == pytest.approx(3 / 4 * 8 * bytes_of_one * WEIGHTS, rel=1e-6)
+    plain, unused = parts(**given), parts(**given, gathers_late=1)
+    assert unused["step/communication/data"] == pytest.approx(plain["step/communication/data"], rel=1e-9)
+
+
 def test_zero_3_gathers_what_a_mean_stage_holds() -> None:
     """Half of the layers and one of embedding and head, nothing of which is frozen."""
     found = parts(dp=4, zero=3, pp=2, micro_batches=8)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from napkin import term
-from napkin.elementwise import is_zero, where
+from napkin.elementwise import is_zero, maximum, where
 from napkin.operations.model import Model
 from napkin.operations.queries import head_of
 from napkin.record import record
@@ -18,9 +18,9 @@ from napkin.timing.matrix_work import work_of
 from napkin.timing.pipeline import Stages
 
 LIMITED = (
-    "1 where matrices of adapters are units of FSDP: at most two units are in flight, and the host waits for earlier "
-    "ones (torch/distributed/fsdp/_limiter_utils.py; _runtime_utils.py, _unshard), so that a layer is gathered when "
-    "the one before it has run"
+    "1 where FSDP gathers a layer when the one before it has run: where matrices of adapters are units, of which at "
+    "most two are in flight (torch/distributed/fsdp/_limiter_utils.py; _runtime_utils.py, _unshard), and where "
+    "reentrant checkpoints surround its units (_register_pre_backward_hooks; _get_handle_to_prefetch)"
 )
 
 
@@ -226,7 +226,8 @@ def sharded_time(clock: Clock, shards: Shards, work: Term, stack: Term) -> Term:
         _hops(clock, shards),
     )
     gathers = term.multiply("sharded/transfer/stack", stack, gathers)
-    behind = term.leaf("gathers_adapters", layout.gathers_adapters, "1", term.GIVEN, LIMITED)
+    late = maximum(layout.gathers_adapters, where(layout.regathers > 0, 1, 0))
+    behind = term.leaf("gathers_late", late, "1", term.GIVEN, LIMITED)
     together = term.smooth_largest("sharded/joined", work, gathers)
     one_by_one = term.choose("sharded/with_work", behind, term.add("sharded/serial", work, gathers), together)
     unhidden = term.subtract("sharded/unhidden", one_by_one, work)
@@ -255,26 +256,31 @@ def _hops(clock: Clock, shards: Shards) -> Term:
 
 
 def _sharded_bytes(clock: Clock, shards: Shards) -> Term:
-    """Return the bytes that a rank gathers and scatters in a step under ZeRO-3: trained parameters twice and their
-    gradients, and frozen ones, in every micro-batch."""
+    """Return the bytes that a rank gathers and scatters in a step under ZeRO-3: trained parameters in each pass that
+    gathers them and their gradients, and frozen ones, in every micro-batch."""
     share, expert_share = (
         gathered("sharded/share", shards.ways),
         gathered("sharded/expert_share", shards.expert_ways),
     )
     each = term.leaf("gradient_bytes", clock.layout.gradient_bytes, PER_PARAM, term.GIVEN)
+    passes = term.add("sharded/passes", TWO, size("regathers", clock.layout.regathers))
     trained = term.multiply(
         "sharded/trained",
-        term.add("sharded/bytes_of_a_parameter", term.multiply("sharded/gathered", TWO, gathered_size(clock)), each),
+        term.add("sharded/bytes_of_a_parameter", term.multiply("sharded/gathered", passes, gathered_size(clock)), each),
         term.add(
             "sharded/parameters",
             term.multiply("sharded/dense", shards.dense, share),
             term.multiply("sharded/experts", shards.experts, expert_share),
         ),
     )
-    frozen = term.add(
+    frozen = term.multiply(
         "sharded/frozen",
-        term.multiply("sharded/frozen/dense", shards.frozen.dense, share),
-        term.multiply("sharded/frozen/experts", shards.frozen.experts, expert_share),
+        term.divide("sharded/frozen/passes", passes, TWO),
+        term.add(
+            "sharded/frozen/twice",
+            term.multiply("sharded/frozen/dense", shards.frozen.dense, share),
+            term.multiply("sharded/frozen/experts", shards.frozen.experts, expert_share),
+        ),
     )
     return term.multiply(
         "sharded/bytes",

@@ -179,6 +179,7 @@ class GatheredUnits:
                         itself
     reduces_tensors     1 where ZeRO-1 scatters and gathers each weight's tensor by a collective of its own
     gathers_again       1 where recomputation gathers them once more, 0 where they stay until the backward pass ends
+    gathers_late        1 where layers that run again are gathered once more, and none before it is needed
     """
 
     _: KW_ONLY
@@ -187,6 +188,7 @@ class GatheredUnits:
     gathers_modules: Number = 0
     reduces_tensors: Number = 0
     gathers_again: Number = 1
+    gathers_late: Number = 0
 
 
 @record
@@ -265,6 +267,11 @@ class StepLayout(
     images: Number = 0
     tower_tokens: Number = 1
     image_tokens: Number = 1
+
+    @property
+    def regathers(self) -> Number:
+        """Passes that gather a layer under ZeRO-3 in addition to the forward and the backward pass."""
+        return self.gathers_late * self.layers_recomputed
 
     @property
     def keys(self) -> Number:

@@ -127,6 +127,10 @@ class Framework:
                   _runtime_utils.py, _register_post_backward_reshard_only_hook) refers to it. And FSDP's first version
                   gathers no block before it is needed: a checkpoint's forward pass, without gradients, leaves nothing
                   to prefetch for (_register_pre_backward_hooks, _get_handle_to_prefetch; forward_prefetch: False)
+    gathers_late  reentrant checkpoints surround the units of FSDP's first version, as those of transformers' classes do
+                  (training_args.py: gradient_checkpointing "introduces a redundant AllGather"); a loop of its own has
+                  them inside (torch's checkpoint_wrapper). A unit is then freed when its forward pass has run again,
+                  gathered once more for its gradients, and no gather runs ahead, as no unit has a hook to prefetch for
     keeps_frozen  gathered blocks whose parameters are frozen stay gathered through the backward pass: torch's FSDP
                   before 2.1, whose hook after a block's backward pass needs a gradient (pytorch/pytorch pull request
                   101982, "Reshard frozen params in backward"; meta-llama/llama-cookbook issues 37 and 118)
@@ -192,6 +196,7 @@ class Framework:
     unsynced: bool = False
     defers: bool = False
     reentrant: bool = False
+    gathers_late: bool = False
     keeps_frozen: bool = False
     experts_apart: bool = False
     fsdp: int = 0

@@ -51,6 +51,7 @@ from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import TASKS, Task, forward_passes, loss_of
 from napkin.training.trainer import Trainer
+from napkin.training.trainers import LOOP
 from napkin.training.versions import is_before
 
 SCORED = Task("seq_cls", scalar=True)
@@ -258,7 +259,9 @@ def _framework_of(row: RowFields, trainer: Trainer, kind: str) -> Framework:
     framework = framework_of(row, row.text("layout.stack").lower(), trainer)
     if not framework.under_library:
         return framework
-    framework = replace(framework, reentrant=is_reentrant(row, trainer))
+    reentrant = is_reentrant(row, trainer)
+    late = reentrant and framework.fsdp == 1 and trainer is not LOOP
+    framework = replace(framework, reentrant=reentrant, gathers_late=late)
     if kind == "full":
         return framework
     old = is_before("torch", row.text("layout.versions"), RESHARDS)

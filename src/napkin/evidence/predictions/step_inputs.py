@@ -137,6 +137,9 @@ def _units(setup: Setup) -> dict[str, Number]:
         "gathers_layers": gathered_apart(framework.unit_of_layer and setup.shards > 1, zero, 2),
         "gathers_adapters": gathered_apart(_has_units_of_adapters(setup), zero, 2),
         "gathers_modules": gathered_apart(framework.unit_of_module, zero, 3),
+        "gathers_late": gathered_apart(
+            framework.gathers_late and framework.unit_of_layer and setup.shards > 1, zero, 3
+        ),
     }
 
 
