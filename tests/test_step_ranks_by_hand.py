@@ -6,6 +6,7 @@ seconds are FLOPs, or bytes, and each test spells out its paper's formula with t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -342,11 +343,11 @@ def test_layers_that_reentrant_checkpoints_surround_are_gathered_a_third_time_an
     """Forward, as the checkpoint runs again, and for its gradients: 2 + 2 + 2 bytes of parameters and 4 of gradients
     (transformers training_args.py: "a redundant AllGather in backward pass"). Where half of the layers run again, half
     of the third pass is gathered; where none do, everything is as without it."""
-    given = {"dp": 4, "zero": 3, "shards": 4, "gradient_bytes": 4, "micro_batches": 8}
+    given = partial(parts, dp=4, zero=3, shards=4, gradient_bytes=4, micro_batches=8)
     for recomputed, bytes_of_one in ((1, 10), (0.5, 9)):
-        found = parts(**given, gathers_late=1, layers_recomputed=recomputed)
+        found = given(gathers_late=1, layers_recomputed=recomputed)
         assert found["step/communication/data"] == pytest.approx(3 / 4 * 8 * bytes_of_one * WEIGHTS, rel=1e-6)
-    plain, unused = parts(**given), parts(**given, gathers_late=1)
+    plain, unused = given(), given(gathers_late=1)
     assert unused["step/communication/data"] == pytest.approx(plain["step/communication/data"], rel=1e-9)
 
 
