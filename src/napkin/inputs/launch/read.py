@@ -12,6 +12,7 @@ from napkin.inputs.launch.checks import leave_frozen_open, take_launcher
 from napkin.inputs.launch.format import LaunchFormat, apply, open_reading
 from napkin.inputs.launch.neighbors import SIZES, refuse_neighbor
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT, StatedOption
 from napkin.inputs.launch.syntax import read_source
@@ -49,7 +50,7 @@ def reading_of(source: LaunchFile) -> Reading:
             apply(format, reading)
             take_launcher(reading)
             leave_frozen_open(reading)
-            return reading.finish()
+            return finish(reading)
     refuse_neighbor(source, told=False)
     block = _wrapped(source)
     if block:

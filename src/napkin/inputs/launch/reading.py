@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from napkin.errors import NapkinError
-from napkin.inputs.launch import values
 from napkin.inputs.launch.shapes import preset_with
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT, DERIVED, FROM_FILE, Said, StatedOption
-from napkin.inputs.launch.tables import Tables, is_named
-from napkin.inputs.launch.task_words import is_other_task
-from napkin.inputs.launch.values import Open, flag, is_nothing, is_off, is_open
+from napkin.inputs.launch.tables import Tables
+from napkin.inputs.launch.values import Open, flag, is_open
 from napkin.units import Unreadable
 
 TYPE_CHECKING = False
@@ -29,7 +27,6 @@ BY_PRESENCE = ("adapter", "framework", "implementation", "trainer", "task")
 """Options that the presence of a key can determine, whatever its value."""
 LONGEST = 64_000
 """Longest option value, in characters."""
-UNKNOWN = "napkin does not know its effect"
 
 
 class Reading:
@@ -40,6 +37,7 @@ class Reading:
     ignored, not_modelled, refused      the other keys
     given_model  the preset that the enclosing file names
     unsized   keys of dimensions that are left to a variable
+    used      keys that set an option   covered  keys and blocks that are accounted for otherwise
     """
 
     def __init__(self, source: LaunchFile, format: Tables) -> None:
@@ -55,8 +53,8 @@ class Reading:
         self.given_model: str | None = None
         self.unsized: list[str] = []
         self._sizes: list[str] = []
-        self._told: set[str] = set()
-        self._covered: set[str] = set()
+        self.used: set[str] = set()
+        self.covered: set[str] = set()
         self._said: set[tuple[int, str]] = set()
 
     # keys of the file
@@ -174,7 +172,7 @@ class Reading:
         place = self.source.place(keys[0]) if keys and keys[0] in self.source.values else self.source.name
         unknown = self._unknown(*keys) if value is None and option not in BY_PRESENCE else ""
         self.inputs[option] = StatedOption(value, origin, ", ".join(where), place, unknown=unknown)
-        self._told.update(keys)
+        self.used.update(keys)
 
     def _unknown(self, *keys: str) -> str:
         """Return what the first open one of these keys depends on."""
@@ -231,7 +229,7 @@ class Reading:
         self._sizes += [key for key in keys if key in self.source and key not in self._sizes]
         if value is not None:
             self.shape[name] = value
-        self._told.update(keys)
+        self.used.update(keys)
 
     def describe(self, *keys: str, origin: str = FROM_FILE) -> None:
         """Set the model from its dimensions, or leave it open if one of them is a variable."""
@@ -283,11 +281,11 @@ class Reading:
             fresh = [one for one in self.written(key) if (id(self.ignored), one) not in self._said]
             self.ignored += fresh
             self._said.update((id(self.ignored), one) for one in fresh)
-        self._covered.update(keys)
+        self.covered.update(keys)
 
     def told(self, *keys: str) -> None:
         """Mark keys, or all keys of blocks, as accounted for."""
-        self._covered.update(keys)
+        self.covered.update(keys)
 
     def value_of(self, option: str) -> Any:
         """Return an option's value as read so far."""
@@ -300,7 +298,7 @@ class Reading:
             self._said.add((id(where), shown))
             placed = clash or where is self.refused
             where.append(Said(shown, why, option, clash, self.source.place(key) if placed else ""))
-        self._covered.add(key)
+        self.covered.add(key)
 
     def _check_length(self, value: object, *keys: str) -> None:
         if isinstance(value, str) and len(value) > LONGEST:
@@ -316,106 +314,3 @@ class Reading:
         self.refused += inner.refused
         self.config, self.unbuilt = inner.config or self.config, inner.unbuilt or self.unbuilt
         self.told(block)
-
-    # remaining keys
-
-    def finish(self) -> Reading:
-        """Classify every key that set no option as ignored, not modeled or refused."""
-        held = self.inputs.get("quantized")
-        if held is not None and held.origin == ASSUMED and "adapter" not in self.inputs:
-            del self.inputs["quantized"]
-            self.refuse(held.where, "the weights are quantized, so only adapters can be trained", "adapter")
-        looked = self.format.looked | self.source.looked
-        blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
-        beside: dict[str, list[str]] = {}
-        for key in looked:
-            beside.setdefault(key.rpartition(".")[0], []).append(key)
-        for key, value in self.source.values.items():
-            if key in blocks:
-                self._check_block(key, value.value)
-            if key not in self._told and not any(part in self._covered for part in _ways(key)):
-                self._classify(key, value.value, key in looked, beside)
-        for name in self.source.missing:
-            if self.source.is_mapping:
-                self.omit("defaults", f"{name[:80]} was not found; it sets what this file does not")
-            else:
-                self.omit(name, "was not found; it sets what the launch line does not")
-        for key, why in self.source.unread.items():
-            if key not in self._told | self._covered:
-                self.omit(key, why)
-        return self
-
-    def _check_block(self, key: str, value: object) -> None:
-        """Refuse a value where napkin reads a block of keys; a list of blocks is not modeled."""
-        group = self.source.syntax == "shell" and isinstance(value, str)  # Hydra's config group: model=hf
-        if isinstance(value, list) and value:  # prompt learning's train_ds of NeMo
-            self.omit(key, "is a list, where napkin reads a block of keys")
-        elif not group and not is_nothing(value):
-            raise self.source.error(key, f"{values.shown(value)} is given where a block of keys is expected")
-
-    def _classify(self, key: str, value: object, looked: bool, beside: Mapping[str, Sequence[str]]) -> None:
-        """Classify a key that set no option. looked: the format reads it.
-
-        beside  block → the keys in it that the format reads
-        """
-        from napkin.inputs.launch.dimension_names import sizes_model
-        from napkin.inputs.launch.harmless import is_harmless
-
-        why = is_named(key, self.format.refused)
-        if why is not None and not is_off(value):
-            self.refuse(key, why)
-        elif why is not None or is_named(key, self.format.ignored) is not None:
-            self._ignore_known(key, beside)
-        elif (told := is_named(key, self.format.not_modelled)) is not None:
-            if value is None:
-                self.ignore(key)
-            elif not self.source.is_mapping or looked or not self._is_misspelled(key, beside):
-                self.omit(key, told)
-        elif value is None or value in ([], {}, ""):
-            self.ignore(key)
-        elif is_harmless(key):
-            self._ignore_known(key, beside)
-        elif key.startswith("sbatch.") and self.value_of("gpus") is not None:
-            self.ignore(key)  # the launcher or the program states the GPUs
-        elif isinstance(value, Open):
-            self.omit(key, f"{value.text[:60]} is set elsewhere")
-        elif looked:
-            self.ignore(key)
-        elif sizes_model(key) and self.value_of("model") is not None:
-            entry = self.inputs["model"]
-            self.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
-            self.config, self.unbuilt, self.shape = None, None, {}
-            self.refuse(key, f"sizes the model, and napkin does not know it in {self.format.says}", "model")
-        elif not (self.source.is_mapping or "." in key) or not self._is_misspelled(key, beside):
-            if is_other_task(key, value, self.inputs.get("task")):
-                self.ask("task", key)
-            self.omit(key, UNKNOWN)
-
-    def _ignore_known(self, key: str, beside: Mapping[str, Sequence[str]]) -> None:
-        """Ignore a key that a pattern or a block covers, unless it misspells one that the format reads.
-
-        beside  block → the keys in it that the format reads
-        """
-        from napkin.inputs.launch.harmless import is_word
-
-        read = key in beside.get(key.rpartition(".")[0], ()) or is_nothing(self.source.values[key].value)
-        if read or is_word(key) or key in self.format.ignored.split() or not self._is_misspelled(key, beside):
-            self.ignore(key)
-
-    def _is_misspelled(self, key: str, beside: Mapping[str, Sequence[str]]) -> bool:
-        """Report a key that misspells one of the format: refused in a file of settings, not modeled on a launch line,
-        whose program may have options of its own that are like the format's. Return whether it does."""
-        from napkin.inputs.launch.misspelled import key_meant
-
-        near = key_meant(key, beside.get(key.rpartition(".")[0], ()), self.source)
-        says = f"napkin knows no such key in {self.format.says}; did you mean {near}?"
-        if near:
-            self.refuse(key, says) if self.source.is_mapping else self.omit(key, says)
-        return bool(near)
-
-
-def _ways(key: str) -> Iterable[str]:
-    """Yield a key and its enclosing blocks: a.b.c, a.b, a."""
-    while key:
-        yield key
-        key = key.rpartition(".")[0]

@@ -9,6 +9,7 @@ from napkin.inputs.launch.formats.meta_params import take_meta_sizes
 from napkin.inputs.launch.names import AUTOCAST, FP32
 from napkin.inputs.launch.precisions import fixed_dtype
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, whole
 
@@ -57,7 +58,7 @@ def _model(reading: Reading) -> None:
     inner = open_reading(OF_MODEL, reading.source.under("model"))
     apply(OF_MODEL, inner)
     inner.build(lambda: _config(reading))
-    inner.finish()
+    finish(inner)
     reading.adopt(inner, "model")
     if "model_type" in reading.source:
         reading.refuse("model_type", "a recurrent model", "model")

@@ -6,6 +6,7 @@ from napkin.inputs.launch.format import KeyRule, LaunchFormat, apply, open_readi
 from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.names import take_model, take_optimizer, take_targets
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.shared import SHARDING, take_duration
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import either, flag, number, whole, word
@@ -196,7 +197,7 @@ def _job(reading: Reading) -> None:
         return
     inner = open_reading(OF_TRAINING, inner_of(reading.source))
     apply(OF_TRAINING, inner)
-    reading.adopt(inner.finish(), "parameters")
+    reading.adopt(finish(inner), "parameters")
     reading.take("gpus", "compute.gpus", whole)
 
 

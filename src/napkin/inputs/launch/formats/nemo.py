@@ -10,6 +10,7 @@ from napkin.inputs.launch.lora import take_adapter_dropout
 from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.names import FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
 from napkin.inputs.launch.values import flag, names, number, product, whole
@@ -148,7 +149,7 @@ def _model(reading: Reading) -> None:
         inner.inputs["gpus"] = reading.inputs["gpus"]
     check_gpus(inner, "tensor_model_parallel_size")
     check_batch(inner, "global_batch_size")
-    inner.finish()
+    finish(inner)
     reading.adopt(inner, "model")
 
 

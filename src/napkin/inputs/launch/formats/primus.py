@@ -9,6 +9,7 @@ from napkin.inputs.launch.lora import take_lora
 from napkin.inputs.launch.megatron import core, model
 from napkin.inputs.launch.names import MEGATRON, model_of
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import DEFAULT
@@ -123,7 +124,7 @@ def _overrides(reading: Reading) -> None:
     apply(tables, inner)
     if block == POST:
         _tuned(inner)
-    inner.finish()
+    finish(inner)
     inner.inputs.pop("model", None)
     for option in OF_RECIPE:
         entry = inner.inputs.get(option)

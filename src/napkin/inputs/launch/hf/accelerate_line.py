@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.load import Document
 
@@ -50,7 +51,7 @@ def take_accelerate(reading: Reading) -> bool:
     both.parts = (source,)
     inner = open_reading(FORMAT, both)
     apply(FORMAT, inner)
-    inner.finish()
+    finish(inner)
     if linked is not None:
         merge_into(reading, inner, "config_file")
     else:

@@ -1,0 +1,117 @@
+"""The keys of a launch file that set no option: each is ignored, not modeled or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from napkin.inputs.launch import values
+from napkin.inputs.launch.dimension_names import sizes_model
+from napkin.inputs.launch.harmless import is_harmless, is_word
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.stated import ASSUMED, StatedOption
+from napkin.inputs.launch.tables import is_named
+from napkin.inputs.launch.task_words import is_other_task
+from napkin.inputs.launch.values import Open, is_nothing, is_off
+
+UNKNOWN = "napkin does not know its effect"
+
+
+def finish(reading: Reading) -> Reading:
+    """Classify every key that set no option as ignored, not modeled or refused."""
+    held = reading.inputs.get("quantized")
+    if held is not None and held.origin == ASSUMED and "adapter" not in reading.inputs:
+        del reading.inputs["quantized"]
+        reading.refuse(held.where, "the weights are quantized, so only adapters can be trained", "adapter")
+    looked = reading.format.looked | reading.source.looked
+    blocks = {part for key in looked if "*" not in key for part in _ways(key)} - looked
+    beside: dict[str, list[str]] = {}
+    for key in looked:
+        beside.setdefault(key.rpartition(".")[0], []).append(key)
+    for key, value in reading.source.values.items():
+        if key in blocks:
+            _check_block(reading, key, value.value)
+        if key not in reading.used and not any(part in reading.covered for part in _ways(key)):
+            _classify(reading, key, value.value, key in looked, beside)
+    for name in reading.source.missing:
+        if reading.source.is_mapping:
+            reading.omit("defaults", f"{name[:80]} was not found; it sets what this file does not")
+        else:
+            reading.omit(name, "was not found; it sets what the launch line does not")
+    for key, why in reading.source.unread.items():
+        if key not in reading.used | reading.covered:
+            reading.omit(key, why)
+    return reading
+
+
+def _check_block(reading: Reading, key: str, value: object) -> None:
+    """Refuse a value where napkin reads a block of keys; a list of blocks is not modeled."""
+    group = reading.source.syntax == "shell" and isinstance(value, str)  # Hydra's config group: model=hf
+    if isinstance(value, list) and value:  # prompt learning's train_ds of NeMo
+        reading.omit(key, "is a list, where napkin reads a block of keys")
+    elif not group and not is_nothing(value):
+        raise reading.source.error(key, f"{values.shown(value)} is given where a block of keys is expected")
+
+
+def _classify(reading: Reading, key: str, value: object, looked: bool, beside: Mapping[str, Sequence[str]]) -> None:
+    """Classify a key that set no option. looked: the format reads it.
+
+    beside  block → the keys in it that the format reads
+    """
+    why = is_named(key, reading.format.refused)
+    if why is not None and not is_off(value):
+        reading.refuse(key, why)
+    elif why is not None or is_named(key, reading.format.ignored) is not None:
+        _ignore_known(reading, key, beside)
+    elif (told := is_named(key, reading.format.not_modelled)) is not None:
+        if value is None:
+            reading.ignore(key)
+        elif not reading.source.is_mapping or looked or not _is_misspelled(reading, key, beside):
+            reading.omit(key, told)
+    elif value is None or value in ([], {}, ""):
+        reading.ignore(key)
+    elif is_harmless(key):
+        _ignore_known(reading, key, beside)
+    elif key.startswith("sbatch.") and reading.value_of("gpus") is not None:
+        reading.ignore(key)  # the launcher or the program states the GPUs
+    elif isinstance(value, Open):
+        reading.omit(key, f"{value.text[:60]} is set elsewhere")
+    elif looked:
+        reading.ignore(key)
+    elif sizes_model(key) and reading.value_of("model") is not None:
+        entry = reading.inputs["model"]
+        reading.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
+        reading.config, reading.unbuilt, reading.shape = None, None, {}
+        reading.refuse(key, f"sizes the model, and napkin does not know it in {reading.format.says}", "model")
+    elif not (reading.source.is_mapping or "." in key) or not _is_misspelled(reading, key, beside):
+        if is_other_task(key, value, reading.inputs.get("task")):
+            reading.ask("task", key)
+        reading.omit(key, UNKNOWN)
+
+
+def _ignore_known(reading: Reading, key: str, beside: Mapping[str, Sequence[str]]) -> None:
+    """Ignore a key that a pattern or a block covers, unless it misspells one that the format reads.
+
+    beside  block → the keys in it that the format reads
+    """
+    read = key in beside.get(key.rpartition(".")[0], ()) or is_nothing(reading.source.values[key].value)
+    if read or is_word(key) or key in reading.format.ignored.split() or not _is_misspelled(reading, key, beside):
+        reading.ignore(key)
+
+
+def _is_misspelled(reading: Reading, key: str, beside: Mapping[str, Sequence[str]]) -> bool:
+    """Report a key that misspells one of the format: refused in a file of settings, not modeled on a launch line,
+    whose program may have options of its own that are like the format's. Return whether it does."""
+    from napkin.inputs.launch.misspelled import key_meant
+
+    near = key_meant(key, beside.get(key.rpartition(".")[0], ()), reading.source)
+    says = f"napkin knows no such key in {reading.format.says}; did you mean {near}?"
+    if near:
+        reading.refuse(key, says) if reading.source.is_mapping else reading.omit(key, says)
+    return bool(near)
+
+
+def _ways(key: str) -> Iterable[str]:
+    """Yield a key and its enclosing blocks: a.b.c, a.b, a."""
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
