@@ -258,7 +258,10 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
         scores = next(float(one.value) for one in whole.walk() if one.name == "step/compute/attention")
         wide = math.log(seconds / (seconds - scores)) / 2
         seconds, half = math.sqrt(seconds * (seconds - scores)), half + wide
-    likely, least, most = (_waiting(row, hardware, setup, ratio) / float(whole.value) for ratio in _waits(row, setup))
+    likely, least, most = (
+        1.0 if ratio == 1.0 else _waiting(row, hardware, setup, ratio) / float(whole.value)
+        for ratio in _waits(row, setup)
+    )
     wider = math.log(OTHER_TIME) if asked.other and not asked.opened else 0.0
     return seconds * likely, half + wider + math.log(most / least) / 2
 
