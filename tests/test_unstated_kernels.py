@@ -120,6 +120,8 @@ def test_the_kernel_of_a_framework(framework: str, card: str, kernel: str) -> No
         ("FlashAttention-2 (varlen)".lower(), "flash2"),
         ("flash_attention_3", "cudnn"),
         ("sdpa", "flash"),
+        ("flex attention", "flash2"),
+        ("flex_attention", "flash2"),
     ],
 )
 def test_words_of_kernels(words: str, kernel: str) -> None:

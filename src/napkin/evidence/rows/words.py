@@ -174,6 +174,10 @@ KERNELS = {
             "pytorch sdpa",
             "torch sdpa",
             "splash",
+            "flex",
+            "flexattention",
+            "flex_attention",
+            "flex attention",
         ),
         "efficient": ("efficient", "xformers", "mem_efficient", "memory efficient", "memory-efficient"),
         "cudnn": ("cudnn", "te", "transformer engine"),
@@ -187,8 +191,9 @@ HOPPERS_OWN = re.compile(r"cudnn|\bfa[34]\b|flash[ _-]?(?:attn|attention)?[ _-]?
 (Shah et al. 2024, arXiv:2407.08608, figures 5 and 6)."""
 
 
-SECOND = re.compile(r"\bfa2\b|flash[ _-]?(?:attn|attention)?[ _-]?2")
-"""FlashAttention-2 by its number."""
+SECOND = re.compile(r"\bfa2\b|flash[ _-]?(?:attn|attention)?[ _-]?2|^flex(?:[ _-]?attention)?$")
+"""FlashAttention-2 by its number, and torch's FlexAttention, a kernel in Triton nearly as fast (0.9 of it forward, 0.85
+backward: pytorch.org/blog/flexattention)."""
 
 
 def timed_kernel(words: str) -> str:
