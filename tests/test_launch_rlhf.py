@@ -415,3 +415,16 @@ def test_verl_of_neither_time_leaves_recomputation_open() -> None:
     for key, value in (("ppo_micro_batch_size", None), ("ppo_micro_batch_size_per_gpu", "full")):
         found = reading_of(source_of(f"{line}actor_rollout_ref.actor.{key}=8\n", "run.sh"))
         assert found.value_of("recompute") == value
+
+
+def test_a_fork_s_own_settings_of_the_data_are_told() -> None:
+    """A batch of another size than data.train_batch_size, as GRESO's train-scripts have it."""
+    line = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=32 data.seed=1 "
+        "data.prompt_key=prompt +data.real_train_batch_size=128 +data.dynamic_filtering=True "
+        "actor_rollout_ref.model.path=Qwen/Qwen2.5-1.5B trainer.n_gpus_per_node=8 trainer.nnodes=1\n"
+    )
+    found = reading_of(source_of(line, "train.sh"))
+    told = {one.key for one in found.not_modelled}
+    assert {"data.real_train_batch_size", "data.dynamic_filtering"} <= told
+    assert not {"data.seed", "data.prompt_key"} & told

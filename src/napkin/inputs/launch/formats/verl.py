@@ -236,6 +236,14 @@ TRAINER = within(
     "project_name experiment_name logger *_freq val_* log_* *_dir *_path resume_* critic_warmup *ckpt* device "
     "use_legacy* esi_* *timeout* stats_* seed run_name remote* *save* checkpoint* default_* total_*",
 )
+DATA = within(
+    "data",
+    "tokenizer use_shm *_files *_file *_path *_dir train_data val_data *_key *_keys *_kwargs *_max_samples *_data_num "
+    "val_* return_* *shuffle* seed *_workers truncation pad_mode trust_remote_code custom_cls sampler datagen "
+    "filter_overlong_prompts chat_template multiturn balance_dp_token image_patch_size ignore_input_ids_mismatch "
+    "reward_fn_key enable_thinking* tool_* messages_* cache* num_workers",
+)
+"""Settings of verl's data sets that change neither memory nor time; others may, such as a fork's batch sizes."""
 ALGORITHM = within(
     "algorithm", "gamma lam norm_adv* kl_penalty kl_ctrl clip_* cliprange* adv_params loss* *pf_ppo* mask_*"
 )
@@ -290,12 +298,13 @@ FORMAT = LaunchFormat(
         ),
     ),
     ignored=f"""hyperpod display_name instance_types elastic_policy run version ray_cluster mlflow
-        *trainer_callbacks *._target_ *profiler* config_path config_name m data {A}.optim {M}.lora_alpha
+        *trainer_callbacks *._target_ *profiler* config_path config_name m {DATA} {A}.optim {M}.lora_alpha
         {TRAINER} {ALGORITHM} hydra ray_init
         critic.optim module nproc_per_node nnodes {A}.clip_ratio* {A}.grad_clip {A}.shuffle {A}.kl_loss_*
         {A}.entropy* {A}.loss_agg_mode {A}.policy_loss {M}.trust_remote_code {M}.external_lib
         {R}.temperature {R}.top_p {R}.top_k {R}.do_sample {R}.val_kwargs {R}.load_format optim reward_model.enable""",
     not_modelled={
+        "data": "settings of the data that verl does not have",
         R: ENGINE,
         "actor_rollout_ref.ref": "the reference model is on the same GPUs",
         "critic": "the critic, a second trained model on the same GPUs",
