@@ -9,6 +9,7 @@ configs/evidence/*.yaml (steps through their generated tables) and evidence/rate
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -288,4 +289,5 @@ def _mapping(head: str, values: Mapping[str, object]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     write_table()

@@ -10,6 +10,7 @@ named at the end with the command that writes them, and their cases are tested a
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import subprocess
@@ -113,6 +114,9 @@ def say_what_is_left() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run every step; report what changed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="leave every file as it is")
+    check = parser.parse_args(arguments).check
     before = contents()
     try:
         for step in STEPS:
@@ -129,7 +133,7 @@ def main(arguments: list[str]) -> int:
     if not stale:
         print("every table is in step")
     say_what_is_left()
-    if "--check" in arguments:
+    if check:
         restore(before, stale)
         return 1 if stale else 0
     return 0
