@@ -21,7 +21,8 @@ from napkin.training.order import order_of
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS, Recompute
 
 RARE, GOOD, FAIR, BAD = 0.71, 0.40, 0.23, 0.05
-"""MFU (palm) of published training steps, with equal weight for each source: 1 % reach RARE, 50 % GOOD, 90 % FAIR.
+"""MFU (palm) of published training steps on accelerators at their printed clock, with equal weight for each source: 1 %
+reach RARE, 50 % GOOD, 90 % FAIR.
 Below BAD, a threshold from a lecture, something is wrong (Stanford CS336, lecture 2)."""
 VERDICTS = ("good", "fair", "poor", "bad", "impossible")
 PALM = "Chowdhery et al. 2022, arXiv 2204.02311, section 4.1"
