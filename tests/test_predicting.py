@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +86,18 @@ def test_no_module_no_option(command: str) -> None:
     said = run_line(f"{command} llama3-8b --gpus 8 --hardware h100 --mtp")
     assert said.status == 2
     assert "--mtp has no effect here: llama3-8b has no multi-token prediction modules" in said.err
+
+
+def test_a_row_says_that_modules_were_trained(tmp_path: Path) -> None:
+    row = (
+        "- {{id: {id}, model: {{preset: {preset}, seq: 4096, mtp: {mtp}}}, hardware: {{chip: H100 SXM 80GB, count: 64, "
+        "per_node: 8}}, layout: {{framework: megatron-core, ep: 32, pp: 2, dp: 32, micro_batch: 1, global_batch: 1280}}, "
+        "measured: {{step_seconds: 27.6}}}}\n"
+    )
+    file = tmp_path / "rows.yaml"
+    super_ = "nemotron3-super-120b-a12b"
+    cases = (("without", super_, "false"), ("with", super_, "true"), ("none", "llama3-8b", "true"))
+    file.write_text("schema: steps/1\nrows:\n" + "".join(row.format(id=i, preset=p, mtp=m) for i, p, m in cases))
+    found = {one["id"]: one for one in run_line(f"validate {file} --json").data["rows"]}
+    assert 1.04 < found["with"]["predicted"] / found["without"]["predicted"] < 1.1  # 81.2 GFLOP a token to 76.3
+    assert "llama3-8b has no multi-token prediction modules" in found["none"]["why"]

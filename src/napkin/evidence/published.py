@@ -20,6 +20,7 @@ from napkin.evidence.prose.memory import of_memory
 from napkin.evidence.prose.recognize import recognized
 from napkin.evidence.prose.steps import of_step
 from napkin.evidence.rows.files import MEMORY, RUNS, SERVING, STEPS, TUNING, read_rows
+from napkin.evidence.rows.models import preset_model
 from napkin.evidence.rows.preset_dimensions import dimensions_of, sizes_of
 from napkin.evidence.rows.printed import LAYERS_OF
 from napkin.evidence.rows.row import RowFields
@@ -129,7 +130,8 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
 
 def with_preset(row: RowFields, named: bool = False) -> RowFields:
     """Return a row whose model names a preset, or has the name of one and states no shape, with the preset's
-    dimensions, under those that it states itself. Raises the row's error for an unknown preset. named: one that a table
+    dimensions, under those that it states itself. Raises the row's error for an unknown preset, or one without the
+    multi-token prediction modules that the row trains. named: one that a table
     of dimensions does not describe is known by its name; otherwise it has the preset's own layers, and is refused if it
     states another shape."""
     stated = row.part("model")
@@ -142,7 +144,12 @@ def with_preset(row: RowFields, named: bool = False) -> RowFields:
         return row
     if not is_preset(name):
         raise row.wrong("model.preset", f"{name[:60]!r} is not a preset")
+    predicts = bool(row.flag("model.mtp"))
+    if predicts and not preset_model(name).extra:
+        raise row.wrong("model.mtp", f"{name} has no multi-token prediction modules")
     try:
+        if predicts:
+            raise NapkinError("no table of dimensions describes its multi-token prediction modules")
         dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
     except NapkinError:
         if named:

@@ -103,7 +103,8 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
     """Build the model of many rows: `dims` holds their dimensions as arrays; `like`: one of them, which gives the
     parts, or the preset that all rows are."""
     if like.preset:
-        return preset_model(like.preset)
+        preset = preset_model(like.preset)
+        return preset.predicting if like.mtp else preset
     h = dims.hidden
     runs: list[tuple[int, Layer]] = []
     windows = (like.window, 0) if like.window else (0,)  # tables print windows that alternate with full attention

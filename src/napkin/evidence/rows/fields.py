@@ -35,7 +35,7 @@ CPU_OFFLOADS = ("cpu_offload", "fsdp_cpu_offload", "enable_cpu_offload", "param_
 """Spellings of FSDP's CPUOffloadPolicy (torchtune: fsdp_cpu_offload; torchtitan: training.enable_cpu_offload)."""
 SHAPE = """name preset params params_nominal layers hidden heads kv_heads ffn vocab gated tied seq longest_sample
 head_dim experts mla attention position positions bias
-window"""
+window mtp"""
 """Fields of a model that its description reads; positions and biases are in the tolerance of its parameters
 (models.py)."""
 

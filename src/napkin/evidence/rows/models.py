@@ -118,7 +118,9 @@ def preset_of(row: RowFields) -> Model | None:
         return None
     depth = preset.stacks[-1].depth
     same = (row.count("model.layers") or depth, row.count("model.hidden") or preset.hidden)
-    return preset if same == (depth, preset.hidden) else None
+    if same != (depth, preset.hidden):
+        return None
+    return preset.predicting if row.flag("model.mtp") else preset
 
 
 @cache

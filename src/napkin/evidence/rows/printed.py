@@ -17,7 +17,8 @@ LAYERS_OF = "layers_of"
 class PrintedDecoder:
     """A decoder's dimensions as tables print them. 0 means that it has none; vocabulary 0: not stated.
 
-    preset   the preset whose layers are taken as they are, for one that no table describes; "" for all others"""
+    preset   the preset whose layers are taken as they are, for one that no table describes; "" for all others
+    mtp      with its multi-token prediction modules"""
 
     name: str
     layers: int
@@ -43,6 +44,7 @@ class PrintedDecoder:
     expert_bias: bool = False
     expert_clamp: bool = False
     preset: str = ""
+    mtp: bool = False
 
 
 @record
@@ -102,6 +104,7 @@ def printed_decoder(row: RowFields) -> PrintedDecoder | None:
         bool(of(experts, "bias")),
         bool(of(experts, "clamp")),
         row.text(f"model.{LAYERS_OF}"),
+        bool(row.flag("model.mtp")),
     )
 
 
