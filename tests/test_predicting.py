@@ -91,8 +91,8 @@ def test_no_module_no_option(command: str) -> None:
 def test_a_row_says_that_modules_were_trained(tmp_path: Path) -> None:
     row = (
         "- {{id: {id}, model: {{preset: {preset}, seq: 4096, mtp: {mtp}}}, hardware: {{chip: H100 SXM 80GB, count: 64, "
-        "per_node: 8}}, layout: {{framework: megatron-core, ep: 32, pp: 2, dp: 32, micro_batch: 1, global_batch: 1280}}, "
-        "measured: {{step_seconds: 27.6}}}}\n"
+        "per_node: 8}}, layout: {{framework: megatron-core, ep: 32, pp: 2, dp: 32, micro_batch: 1, "
+        "global_batch: 1280}}, measured: {{step_seconds: 27.6}}}}\n"
     )
     file = tmp_path / "rows.yaml"
     super_ = "nemotron3-super-120b-a12b"
