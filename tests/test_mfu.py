@@ -250,11 +250,11 @@ def test_how_samples_and_logged_flops_are_read_is_assumed_on_the_screen() -> Non
 
 @pytest.mark.parametrize(
     ("seq", "rate", "verdict"),
-    [(4096, 8000, "fair"), (32768, 5000, "fair"), (131072, 4000, "poor")],
+    [(4096, 7500, "fair"), (32768, 5000, "fair"), (131072, 4000, "poor")],
 )
 def test_an_mfu_with_a_window_is_judged_without_what_it_leaves_out(seq: int, rate: int, verdict: str) -> None:
     """Mistral 7B: 6 · 7.11e9 FLOP of matrices (without the input table) and 2 · 12 · 32 · 4096 for each pair in the
-    window, which is all of the square up to 4,096 tokens: 0.40, 0.28 and 0.22 of 989.4 TFLOP/s, the last from an MFU by
+    window, which is all of the square up to 4,096 tokens: 0.37, 0.28 and 0.22 of 989.4 TFLOP/s, the last from an MFU by
     the full square of 1.01."""
     line = f"mfu mistral-7b-v0.1 --hardware h100-sxm-80gb --seq {seq} --tokens-per-second-per-gpu {rate} --json"
     found = run_line(line)
@@ -262,7 +262,7 @@ def test_an_mfu_with_a_window_is_judged_without_what_it_leaves_out(seq: int, rat
     pairs = (window * seq - window * (window - 1) / 2) / seq
     attention = 12 * 32 * 4096 * min(2 * pairs, seq)
     judged = (6 * (7_241_732_096 - 32000 * 4096) + attention) * rate / 989.4e12
-    limits = {"fair": (0.23, 0.40), "poor": (0.05, 0.23)}[verdict]
+    limits = {"fair": (0.23, 0.39), "poor": (0.05, 0.23)}[verdict]
     assert limits[0] <= judged < limits[1]
     assert found.data["verdict"] == verdict
 
