@@ -113,12 +113,16 @@ def test_square_matmuls(card: str, side: int, published: float) -> None:
     assert 0.82 < tflops(card, side) / published < 1.22
 
 
+CLOCKS = {"rtx-4090": 2.62 / 2.52, "rtx-5090": 2.87 / 2.407}
+"""Clock of matmuls in public measurements over the boost clock behind the printed peak."""
+
+
 def test_matrix_units_below_their_full_rate_reach_it() -> None:
     """GeForce cards accumulate in fp32 at half of the rate that their multiprocessors have in the cards for work; an
     H20's have a quarter of an H100's rate."""
     for card in ("rtx-4090", "rtx-3090", "l40", "rtx-5090", "h20-96gb"):
         assert machine(hardware.find(card), "bf16").held == 1
-        assert rates_of(card).matmul == 0.95
+        assert rates_of(card).matmul == pytest.approx(0.95 * CLOCKS.get(card, 1))
     for card in ("l40s", "rtx-6000-ada", "rtx-a6000", "a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb"):
         assert machine(hardware.find(card), "bf16").held == 0
 
@@ -148,7 +152,7 @@ def test_attention_beside_softmax_on_small_units() -> None:
     changed = {"attention/ampere": 0.6, "matmul/ampere/16": 0.8, "chip/RTX 3090": 1.0}
     for card, part in (("rtx-4090", 512 / 2048), ("rtx-3090", 512 / 2048)):
         found = rates_of(card, **changed)
-        assert found.attention == pytest.approx(1 / (1 / 0.95 + part * (1 / 0.6 - 1 / 0.8)))
+        assert found.attention == pytest.approx(CLOCKS.get(card, 1) / (1 / 0.95 + part * (1 / 0.6 - 1 / 0.8)))
     assert rates_of("a100-sxm-80gb", **changed).attention == pytest.approx(0.6)
 
 

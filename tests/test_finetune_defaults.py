@@ -187,7 +187,7 @@ def test_each_source_of_fine_tuning_weighs_the_same_and_its_own_is_left_out(monk
     out, or at 95 %, it is as wide as the rest, or as that one."""
     rows = tuple((f"a{n}", f"source {n}", "", "fsdp", 0.01) for n in range(9))
     rows += tuple((f"b{n}", "far", "repository#7", "plain", 0.5) for n in range(30))
-    monkeypatch.setattr(margins, "OUTSIDE", rows)
+    monkeypatch.setattr("napkin._tables.tuning_memory_errors.OUTSIDE", rows)
     margins.tuned.cache_clear()
     try:
         found = margins.tuned("fsdp", 0.9)

@@ -19,7 +19,6 @@ STATED = {
     "lora-rank": "memory gpt2 --task sft --lora-rank 8",
     "modules-to-save": "memory gpt2 --lora-rank 8 --modules-to-save lm_head",
     "offload": "memory gpt2 --offload optimizer",
-    "trainer": "memory gpt2 --task sft --trainer trl",
 }
 
 

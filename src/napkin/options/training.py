@@ -84,7 +84,7 @@ OPTIONS = (
     Option("kernels", choice(*KERNELS), "Fused kernels (default: the trainer's, else none)", metavar="NAME"),
     Option("framework", units.words, "Framework, and its defaults: fsdp, deepspeed, …", metavar="NAME"),
     Option("fsdp-version", choice("1", "2"), "FSDP's version; 2 is fully_shard", metavar="1|2"),
-    Option("trainer", or_none(units.words), "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
+    Option("trainer", units.words, "Training library: trl, axolotl, unsloth, …", metavar="NAME"),
     flag("compile", "Train with torch.compile"),
     flag("separate-gradients", "Compute each weight gradient in a tensor of its own, then add it to Megatron's buffer"),
     flag("async-tp", "Overlap tensor-parallel collectives with compute"),
