@@ -90,3 +90,14 @@ def test_a_file_that_has_every_process_load_all_says_so(tmp_path: Path, stated: 
     assert run_line(f"memory {line} --hardware rtx4090 --json").data["verdict"] == verdict
     assert run_line(f"memory {line} --hardware h200 --max micro-batch").status == 0
     assert run_line(f"step {line} --hardware rtx4090").status == 0
+
+
+@pytest.mark.parametrize("more", ["", " --loading gpu"])
+def test_suggestions_fit_while_they_are_loaded_too(more: str) -> None:
+    """All 70 billion parameters in four bits are more than the card holds, on however many cards they are divided."""
+    job = "llama3-70b --lora-rank 16 --quantized nf4 --gpus 4 --hardware rtx4090"
+    line = f"memory {job} --zero 3 --recompute full{more}"
+    rows = run_line(f"{line} --seq 1024 --json").data["suggestions"]
+    assert any("--loading host" in row["command"] for row in rows)
+    for row in rows:
+        assert run_line(f"{row['command'].removeprefix('napkin ')} --must-fit").status == 0

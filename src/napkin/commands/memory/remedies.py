@@ -13,6 +13,7 @@ from napkin.commands.question.layout import read_whether_alone
 from napkin.commands.question.setup import read_setup
 from napkin.errors import NapkinError
 from napkin.evidence.rates.machines import gpus_per_node
+from napkin.footprint.loading import HOST, loaded_by_each
 from napkin.footprint.memory import least_states
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
@@ -60,6 +61,7 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     )
     tuned = question.setup.tunes
     here, more = read_found(question.asked, search, advice(search) if tuned else remedies(search))
+    here, more = [_loaded(question, one, hardware) for one in here], more and _loaded(question, more, hardware)
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
     read_host_of(question.asked, search, rows)
@@ -75,6 +77,14 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
             "nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, parallelism, 8-bit "
             "states, offloading, shorter sequences and more GPUs, each and all together"
         )
+
+
+def _loaded(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> Remedy:
+    """Return a suggestion whose weights wait in host memory while they are loaded, where all of them are more than a
+    GPU holds before ranks divide them."""
+    if loaded_by_each(question.model, one.fit.step.setup) <= hardware.capacity:
+        return one
+    return replace(one, options={**one.options, "loading": HOST})
 
 
 def read_host_of(asked: Inputs, search: RemedySearch, rows: Sequence[Row]) -> None:
