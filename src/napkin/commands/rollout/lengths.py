@@ -145,10 +145,7 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
     for name, (what, _) in SPANS.items():
         if name not in known and (timed or (f"max-{name}" not in inputs and "seq" not in inputs)):
             whys[name] = f"how long are {what}, on average?"
-    task = read_task(inputs)
-    if task.teacher:
-        inputs.default("samples-per-prompt", "1")
-    inputs.depends(("on-policy",), task.teacher, f"--task {task.name} generates all responses", "leave it out")
+    generated = _read_generated(inputs)
     whys["samples-per-prompt"] = "how many responses per prompt?"
     whys |= {"gpus": BY_GPUS} if _read_whether_by_gpus(inputs) else {"global-batch": "how many prompts per step?"}
     inputs.need_all(whys, usages=USAGES)
@@ -170,9 +167,7 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
         behind=inputs.integer("off-policy-steps", default="0"),
         joined=trainer.joins_steps,
         dispatch=trainer.dispatch,
-        generated=float(inputs.number("on-policy", default=ON_POLICY if task.generates else "1"))
-        if task.teacher
-        else 1,
+        generated=generated,
     )
     if whole not in (None, found.most):
         raise NapkinError(
@@ -180,6 +175,17 @@ def read_lengths(inputs: Inputs, timed: bool, judged: bool = True, known: tuple[
             "leave out --seq, or the longest ones",
         )
     return found
+
+
+def _read_generated(inputs: Inputs) -> float:
+    """Return the share of steps whose responses are generated: all of them, unless a teacher also judges responses from
+    the data. There it is one response to a prompt unless more are stated."""
+    task = read_task(inputs)
+    inputs.depends(("on-policy",), task.teacher, f"--task {task.name} generates all responses", "leave it out")
+    if not task.teacher:
+        return 1.0
+    inputs.default("samples-per-prompt", "1")
+    return float(inputs.number("on-policy", default=ON_POLICY if task.generates else "1"))
 
 
 def _read_length(inputs: Inputs, name: str, rest: int | None) -> tuple[int, int]:
