@@ -4,7 +4,7 @@ gradient is propagated. Layouts that share one tape (an array with one entry per
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from napkin.elementwise import Flag, is_array
 
@@ -21,27 +21,22 @@ _PARTS: list[object] = []
 def same_branches(*parts: object) -> Iterator[None]:
     """Within this context, raise BranchesDifferError if a group of layouts would branch differently on its own tape.
 
-    parts: the indices of each group.
+    parts: the indices of each group, none of which is empty.
     """
+    outer = tuple(_PARTS)
     _PARTS[:] = parts
     try:
         yield
     finally:
-        _PARTS.clear()
+        _PARTS[:] = outer
 
 
-@contextmanager
-def on_another_tape(*parts: object) -> Iterator[None]:
-    """Within this context, groups of layouts that are compared are these; nothing changes where none are compared.
+def on_another_tape(*parts: object) -> AbstractContextManager[None]:
+    """Compare, within this context, these groups in place of those that are compared outside it, if any are.
 
     parts: the indices of each group among the layouts of the other tape, which may be fewer.
     """
-    outer = tuple(_PARTS)
-    _PARTS[:] = parts if outer else ()
-    try:
-        yield
-    finally:
-        _PARTS[:] = outer
+    return same_branches(*parts) if _PARTS else same_branches()
 
 
 def holds_for_all(condition: Flag) -> bool:

@@ -131,9 +131,8 @@ def _check_name(row: RowFields, fields: object, names: set[str]) -> None:
 def with_preset(row: RowFields, named: bool = False) -> RowFields:
     """Return a row whose model names a preset, or has the name of one and states no shape, with the preset's
     dimensions, under those that it states itself. Raises the row's error for an unknown preset, or one without the
-    multi-token prediction modules that the row trains. named: one that a table
-    of dimensions does not describe is known by its name; otherwise it has the preset's own layers, and is refused if it
-    states another shape."""
+    multi-token prediction modules that the row trains. named: one that a table of dimensions does not describe is known
+    by its name; otherwise it has the preset's own layers, and is refused if it states another shape."""
     stated = row.part("model")
     name = row.text("model.preset")
     if not name and not stated.keys() & {"layers", "hidden"}:
@@ -148,9 +147,7 @@ def with_preset(row: RowFields, named: bool = False) -> RowFields:
     if predicts and not preset_model(name).extra:
         raise row.wrong("model.mtp", f"{name} has no multi-token prediction modules")
     try:
-        if predicts:
-            raise NapkinError("no table of dimensions describes its multi-token prediction modules")
-        dims = {key: value for key, value in dimensions_of(name).items() if value is not None}
+        dims = {key: value for key, value in dimensions_of(name, predicts).items() if value is not None}
     except NapkinError:
         if named:
             return row.replaced({**row.fields, "model": {**stated, "name": name}})

@@ -16,10 +16,11 @@ Dimensions = dict[str, object]
 """Fields of a row's `model`."""
 
 
-def dimensions_of(name: str) -> Dimensions:
-    """Return the fields that describe a preset. Refused: one whose layers are not plain attention and MLP."""
+def dimensions_of(name: str, mtp: bool = False) -> Dimensions:
+    """Return the fields that describe a preset. Refused: one whose layers are not plain attention and MLP, or that is
+    trained with its multi-token prediction modules (`mtp`)."""
     model = build(load_config(name))
-    found = _decoder(model) if len(model.stacks) == 1 and model.heads else None
+    found = _decoder(model) if len(model.stacks) == 1 and model.heads and not mtp else None
     if found is None:
         raise NapkinError(f"the preset {name} is not a decoder that a table describes fully")
     return {**found, "params": int(params(model)["params/total"].value)}
