@@ -142,3 +142,22 @@ def test_the_picture_has_units_on_its_axes(napkin: Napkin, tmp_path: pathlib.Pat
     for words in ("time (days)", "GPUs", "MFU 0.4", "MFU 0.5", "1,024"):
         assert words in text
     assert re.search(f"fill: {ground}", text)
+
+
+def test_steps_of_different_sizes_compare_by_their_speed_and_say_what_fits(napkin: Napkin) -> None:
+    line = "sweep step llama3-8b --hardware h100 --gpus 8 --zero 3 --framework fsdp --over micro-batch=1,8"
+    text = napkin(line).out
+    assert "micro-batch  tokens_per_second_per_gpu  step/time" in text
+    assert "fits up to micro-batch 1" in text
+    rows = napkin(f"{line} --json").data["rows"]
+    assert [row["fit"] for row in rows] == ["fits", "does not fit"]
+    assert rows[1]["tokens_per_second_per_gpu"] > rows[0]["tokens_per_second_per_gpu"]
+
+
+def test_the_next_command_takes_the_fastest_run_that_fits(napkin: Napkin) -> None:
+    line = "sweep train-time llama3-8b --hardware h100 --zero 3 --framework fsdp --tokens 1B --over gpus=1,16,32"
+    text = napkin(line).out
+    assert text.splitlines()[-1].endswith("--gpus 32")
+    held = napkin(f"{line} --within 10h").out
+    assert re.search(r" 1 .* does not fit +does not fit", held)  # and so it does not meet the deadline
+    assert re.search(r" 32 .* fits +holds", held)

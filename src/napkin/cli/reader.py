@@ -202,8 +202,9 @@ def read(command: Command, words: Sequence[str]) -> Line:
     except PastedLine:
         line = Line(command, words, megatron=True)
     if line.problems and not line.help:
-        from napkin.cli.refusals import refuse_trainer_line
+        from napkin.cli.refusals import refuse_missing_command, refuse_trainer_line
 
+        refuse_missing_command(command, words)
         refuse_trainer_line(command, words)
         found = [*line.problems, *_unreadable(command, line.given, line.surplus)]
         raise found[0] if len(found) == 1 else Problems(found)

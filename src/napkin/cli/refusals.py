@@ -93,6 +93,24 @@ def refuse_trainer_line(command: Signature, words: Sequence[str]) -> None:
     raise NapkinError("options of Hugging Face's Trainer mean other things here (its --bf16 keeps fp32 weights)", hint)
 
 
+def refuse_missing_command(command: Signature, words: Sequence[str]) -> None:
+    """Reject the line of a wrapper that does not begin with the command to run (`sweep llama3-8b --gpus 8`) as one
+    problem."""
+    if command.name not in WRAPPERS or not {"over", "change"} & {*command.names}:
+        return  # `compare A B` names no command
+    from napkin.cli.spellings import is_size
+    from napkin.inputs.presets import is_preset
+    from napkin.options.command_line import quoted
+
+    first = words[0]
+    if not (first.startswith("-") or is_preset(first) or is_size(first) or "/" in first):
+        hint = did_you_mean(first, MODULES) or "napkin --help lists the commands"
+        raise NapkinError(f"no such command {first[:60]!r}", hint)
+    line = " ".join(map(quoted, words))
+    example = f"napkin {command.name} step {line}" if len(line) <= 120 else f"napkin {command.examples[0]}"
+    raise NapkinError(f"{command.name}: which command?", example)
+
+
 def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
     """Return the error for `-tp` and `—gpus`, with the intended option as the hint."""
     name = spelled(spelling, {*command.names, *command.figures})
@@ -103,9 +121,6 @@ def misdashed(command: Signature, head: str, spelling: str) -> NapkinError:
 
 def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionText], flag: str = "") -> NapkinError:
     """Return the error for an unexpected word without dashes; flag: the option before it, if that takes no value."""
-    if command.name in WRAPPERS and command.name != "compare":
-        said = f"no such command {word[:60]!r}"
-        return NapkinError(said, did_you_mean(word, MODULES) or "napkin --help lists the commands")
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else f"takes options only: napkin {command.examples[0]}"
     hint = (

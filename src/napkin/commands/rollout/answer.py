@@ -88,6 +88,7 @@ def answer_step(question: RolloutQuestion, fit: RolloutFit) -> Answer:
     scale = float(rate.value) * float(found.time.value)
     answer.intervals[rate.name] = (scale / high, scale / low)
     answer.notes.append(found.evidence)
+    answer.extra["fit"] = fit.verdict
     answer.screen = screen.of_step(question, answer, found, fit.verdict)
     return answer
 
@@ -123,6 +124,7 @@ def run_time(inputs: Inputs) -> Answer:
     low, high = (end / float(step.value) for end in found.intervals["step/time"])
     answer.intervals["memory/total"] = found.intervals["memory/total"]
     answer.verdict = fit.verdict if fit.verdict == DOES_NOT_FIT else None
+    answer.extra["fit"] = fit.verdict
     for name in ("time", "time/uninterrupted", "gpu_hours", "cost", "step/time"):
         value = next((float(one.value) for one in terms if one.name == name), None)
         if value is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.screens.compare import rank
 from napkin.commands.sweep.point import Point
+from napkin.errors import HELD, OK
 from napkin.options.registry import OPTIONS
 from napkin.planning.verdicts import FITS, VERDICTS
 from napkin.render.answer import is_end
@@ -14,11 +15,14 @@ from napkin.render.figures import compact
 from napkin.render.screen import Column, Next, Screen, Table
 
 MOST_COLUMNS = 5
+"""Number of quantities that are shown by default; --csv and --json have all that change."""
 ANSWERS = ("time", "step/time", "memory/total", "cost", "gpu_hours")
 """Quantities that are said even if no value of the swept option changes them."""
-"""Number of quantities that are shown by default; --csv and --json have all that change."""
-
-LARGER = ("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second", "serve/output_tokens_per_second")
+SPEED = "tokens_per_second_per_gpu"
+LARGER = (
+    *("mfu", "params/max", "fits/params", "tokens", "params", "tokens_per_second", SPEED),
+    "serve/output_tokens_per_second",
+)
 """Quantities for which larger is better."""
 
 
@@ -27,25 +31,40 @@ def chosen(kept: Sequence[str], named: bool, points: Sequence[Point]) -> list[st
     if named:
         return list(kept)
     distinct: dict[tuple[object, ...], str] = {}
-    for path in sorted((path for path in kept if not is_end(path)), key=rank):
+    leading = SPEED if _differ_in_tokens(points) else ""
+    for path in sorted((path for path in kept if not is_end(path)), key=lambda path: (path != leading, rank(path))):
         values = tuple(point.quantities.get(path) for point in points)
         distinct.setdefault(values, path)  # one of those that are the same at every point
     return list(distinct.values())[:MOST_COLUMNS]
 
 
+def _differ_in_tokens(points: Sequence[Point]) -> bool:
+    """Return whether the swept steps train on different numbers of tokens, so that their times do not compare."""
+    tokens = []
+    for point in points:
+        found = point.quantities
+        if point.answer is not None and "step/time" in found and SPEED in found and "gpus" in point.answer.inputs:
+            gpus = point.answer.inputs["gpus"].value
+            tokens.append(found["step/time"][0] * found[SPEED][0] * (gpus if isinstance(gpus, int) else 1))
+    return bool(tokens) and max(tokens) > 1.001 * min(tokens)
+
+
 def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: int, swept: Sequence[str]) -> Screen:
     """Return the screen; shown: paths of the columns; more: the number of other quantities that change; swept: the
     options."""
-    verdicts = any(point.answer is not None and point.answer.verdict for point in points)
+    fits = any(point.fit for point in points)
+    judged = any(point.verdict in HELD.values() if fits else point.verdict for point in points)
     columns = [Column(name, right=all(_typed(point, name)[:1].isdigit() for point in points)) for name in swept]
     columns += [Column(path, right=True, drop=at) for at, path in enumerate(shown)]
-    columns += [Column("verdict")] if verdicts else []
+    columns += [Column("fit")] if fits else []
+    columns += [Column("verdict")] if judged else []
     rows = []
     for point in points:
         found = point.quantities
         row = [_typed(point, name) for name in swept]
-        row += [compact(*found[path]) if path in found else "–" for path in shown]
-        row += [(point.answer.verdict if point.answer is not None else None) or ""] if verdicts else []
+        row += [_number(path, *found[path]) if path in found else "–" for path in shown]
+        row += [point.fit or ""] if fits else []
+        row += [point.verdict or ""] if judged else []
         rows.append(row)
     asked = [command, *(_range(points, name) for name in swept)]
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
@@ -54,6 +73,11 @@ def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: in
     said += [f"{more} more {change}: --show names one, --csv and --json have all"] if more > 0 else []
     headline = [*_fitting(points, swept), *(_ends(points, shown[0], swept) if shown else ())]
     return Screen(asked, headline, table=Table(columns, rows), remarks=said, next=_next(points, shown), listing=True)
+
+
+def _number(path: str, value: int | float, unit: str) -> str:
+    """Return a quantity with its unit, unless the path above it spells the unit out (`tokens_per_second_per_gpu`)."""
+    return compact(value, unit).removesuffix(unit).rstrip() if path == SPEED else compact(value, unit)
 
 
 def _unchanged(points: Sequence[Point], shown: Sequence[str]) -> list[str]:
@@ -91,8 +115,8 @@ def _ends(points: Sequence[Point], path: str, swept: Sequence[str]) -> list[str]
 
 def _fitting(points: Sequence[Point], swept: Sequence[str]) -> list[str]:
     """Return the values for which it fits, if there are any."""
-    fits = [point for point in points if point.answer is not None and point.answer.verdict == FITS]
-    judged = [point for point in points if point.answer is not None and point.answer.verdict in VERDICTS]
+    fits = [point for point in points if point.fit == FITS]
+    judged = [point for point in points if point.fit in VERDICTS]
     if judged and not fits and len(judged) == len(points):
         return ["fits for none of them"]
     if not fits or len(fits) == len(points):
@@ -117,9 +141,10 @@ def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
     """Return the command for the best value."""
     known = [point for point in points if point.answer is not None]
     path = shown[0] if shown else ""
-    fits = [point for point in known if point.answer is not None and point.answer.verdict == FITS]
-    sign = -1 if path in LARGER or 0 < len(fits) < len(known) else 1  # if some do not fit, what uses most
-    known = fits or known
+    fits = [point for point in known if point.fit == FITS]
+    filled = path.startswith("memory/") and 0 < len(fits) < len(known)
+    sign = -1 if path in LARGER or filled else 1  # if some do not fit, what uses most
+    known = [point for point in known if point.verdict == HELD[OK]] or fits or known
     best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
     gone: Mapping[str, None] = {"over": None, "by": None, "show": None}
     assert best.answer is not None

@@ -80,6 +80,8 @@ def answer(
         memory, fit, notes = memory_terms(model, setup, question.hardware.capacity)
         terms += [*memory, question.hardware.term("capacity", "memory/capacity", "byte")]
     answer = Answer("step", terms, notes=notes, verdict=_binding(found))
+    if fit is not None:
+        answer.extra["fit"] = fit
     if any(term.value > 1 for term in terms if term.name == "mfu"):
         answer.notes.append(f"{UNMASKED}; mfu/exact does not count it")
     half = _add_interval(answer, question, found.time) if ranged else 0.0

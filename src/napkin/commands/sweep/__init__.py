@@ -105,11 +105,13 @@ def _answer(name: str, command: Command, axes: Sequence[Axis], points: Sequence[
     moving = _without_swept(moving, options, points) or moving
     kept = named or moving or [next(iter(units))]
     verdicts = any(answer.verdict for answer in answers)
+    fits = any("fit" in answer.extra for answer in answers)
     failed = len(answers) < len(points)
     shown = chosen(kept, bool(named), points)
     rows: list[Row] = []
     for point, got in zip(points, found, strict=True):
         verdict = {"verdict": point.answer.verdict if point.answer is not None else None} if verdicts else {}
+        verdict |= {"fit": point.fit} if fits else {}
         why = {"why": point.problem.message if point.problem is not None else None} if failed else {}
         numbers = {path: got[path][0] if path in got else None for path in kept}
         rows.append({**{one.name: point.value(one) for one in options}, **numbers, **verdict, **why})

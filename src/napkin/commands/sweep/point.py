@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from napkin.errors import NapkinError
 from napkin.options.option import Option, Parsed
+from napkin.planning.verdicts import VERDICTS
 from napkin.record import record
 from napkin.render.answer import Answer, Quantities
 
@@ -22,6 +23,19 @@ class Point:
     def quantities(self) -> Quantities:
         """What was found: path → (value, unit)."""
         return {} if self.answer is None else self.answer.quantities()
+
+    @property
+    def verdict(self) -> str | None:
+        """The answer's verdict; None if nothing is judged."""
+        return None if self.answer is None else self.answer.verdict
+
+    @property
+    def fit(self) -> str | None:
+        """The verdict on the memory, whether it is the answer's verdict or stands next to it; None if none is."""
+        if self.answer is None:
+            return None
+        said = self.answer.extra.get("fit", self.answer.verdict)
+        return said if isinstance(said, str) and said in VERDICTS else None
 
     def value(self, option: Option) -> Parsed:
         """Return the value of a swept option, in base units."""

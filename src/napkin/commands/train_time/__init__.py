@@ -69,6 +69,8 @@ def _weigh(question: TrainTimeQuestion, answer: Answer) -> str | None:
     answer.notes += notes
     if terms:
         answer.terms = (*answer.terms, *terms, step.hardware.term("capacity", "memory/capacity", "byte"))
+    if fit is not None:
+        answer.extra["fit"] = fit
     return fit
 
 
