@@ -124,7 +124,8 @@ def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionTex
     takes = " ".join(OPTIONS[name].metavar for name in command.arguments)
     usage = f"takes {takes}, then options" if takes else f"takes options only: napkin {command.examples[0]}"
     hint = (
-        _of_shape(command, word)
+        _of_second_side(command, word, given)
+        or _of_shape(command, word)
         or _of_model(word, given)
         or _of_number(command, word, given)
         or _of_format(command, word, given)
@@ -132,6 +133,16 @@ def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionTex
         or f"napkin {command.name} {usage}"
     )
     return NapkinError(f"unexpected word {word[:60]!r}", hint)
+
+
+def _of_second_side(command: Signature, word: str, given: Mapping[str, OptionText]) -> str | None:
+    """Return a hint for the other side named as a word: `compare step llama3-8b llama3-70b --gpus 8`."""
+    name = next((one for one in command.arguments if one in given), None)
+    if "against" not in command.names or name is None:
+        return None
+    if command.target in ("hardware", "params"):
+        return f"napkin compare {given[name].text} {word[:60]}"
+    return f"--against {name}={word[:60]}"
 
 
 def _of_shape(command: Signature, word: str) -> str | None:

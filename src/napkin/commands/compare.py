@@ -74,7 +74,7 @@ def run(inputs: Inputs) -> Answer:
     answer.extra |= _listed(shared, shown, names, (first, second))
     asked = (command.name, f"A {names[0]}", f"B {names[1]}")
     headline = changes(have, get, shown) if parts and command.name not in LISTED else []
-    verdicts = (first.verdict, second.verdict)
+    verdicts = (first.judgement, second.judgement)
     if len(parts) > 1:
         made = of_steps(asked, steps, have, get, headline, verdicts, follows)
     else:

@@ -32,10 +32,12 @@ def read_sides(inputs: Inputs) -> tuple[Command, Question, Question, tuple[str, 
         return command, a, b, ("as given", ", ".join(named))
     sides = inputs.texts("sides")
     if len(sides) != 2:
-        raise NapkinError(
-            f"compare takes two sides, not {len(sides)}",
-            "napkin compare a.yaml b.yaml, or compare train-time … --against",
-        )
+        from napkin.inputs.presets import is_preset
+
+        models = len(sides) > 2 and all(map(is_preset, sides))
+        listed = f"napkin sweep params --over model={','.join(sides)}"
+        usual = "napkin compare a.yaml b.yaml, or compare train-time … --against"
+        raise NapkinError(f"compare takes two sides, not {len(sides)}", listed if models else usual)
     first, second = sides
     if any(len(side.split()) > 1 and not os.path.exists(side) for side in sides):
         raise NapkinError("compare reads the words of a command line, not one text in quotes", _unquoted(first, second))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from napkin.elementwise import Number
-from napkin.errors import OK, NapkinError
+from napkin.errors import HELD, OK, NapkinError
 from napkin.render.screen import Screen
 from napkin.term import Term
 
@@ -106,6 +106,13 @@ class Answer:
         self.trailer: Sequence[str] = ()
         self.screen = screen
         self.assumed: list[str] = []
+
+    @property
+    def judgement(self) -> str | None:
+        """The word that a table of several answers shows: the verdict on a limit, else the one on memory (`fit`), else
+        the answer's own."""
+        fit = self.extra.get("fit")
+        return fit if isinstance(fit, str) and self.verdict not in HELD.values() else self.verdict
 
     def by_path(self) -> dict[str, Term]:
         """Return the published terms by their paths."""

@@ -52,19 +52,16 @@ def _differ_in_tokens(points: Sequence[Point]) -> bool:
 def screen(command: str, points: Sequence[Point], shown: Sequence[str], more: int, swept: Sequence[str]) -> Screen:
     """Return the screen; shown: paths of the columns; more: the number of other quantities that change; swept: the
     options."""
-    fits = any(point.fit for point in points)
-    judged = any(point.verdict in HELD.values() if fits else point.verdict for point in points)
+    judged = any(point.judgement for point in points)
     columns = [Column(name, right=all(_typed(point, name)[:1].isdigit() for point in points)) for name in swept]
     columns += [Column(path, right=True, drop=at) for at, path in enumerate(shown)]
-    columns += [Column("fit")] if fits else []
     columns += [Column("verdict")] if judged else []
     rows = []
     for point in points:
         found = point.quantities
         row = [_typed(point, name) for name in swept]
         row += [_number(path, *found[path]) if path in found else "–" for path in shown]
-        row += [point.fit or ""] if fits else []
-        row += [point.verdict or ""] if judged else []
+        row += [point.judgement or ""] if judged else []
         rows.append(row)
     asked = [command, *(_range(points, name) for name in swept)]
     said = [f"{_at(point, swept)}: {point.problem.message}" for point in points if point.problem is not None]
@@ -144,7 +141,7 @@ def _next(points: Sequence[Point], shown: Sequence[str]) -> Next:
     fits = [point for point in known if point.fit == FITS]
     filled = path.startswith("memory/") and 0 < len(fits) < len(known)
     sign = -1 if path in LARGER or filled else 1  # if some do not fit, what uses most
-    known = [point for point in known if point.verdict == HELD[OK]] or fits or known
+    known = [point for point in known if point.judgement == HELD[OK]] or fits or known
     best = min(known, key=lambda point: sign * point.quantities[path][0] if path in point.quantities else math.inf)
     gone: Mapping[str, None] = {"over": None, "by": None, "show": None}
     assert best.answer is not None

@@ -25,9 +25,9 @@ class Point:
         return {} if self.answer is None else self.answer.quantities()
 
     @property
-    def verdict(self) -> str | None:
-        """The answer's verdict; None if nothing is judged."""
-        return None if self.answer is None else self.answer.verdict
+    def judgement(self) -> str | None:
+        """The word that the table shows; None if nothing is judged."""
+        return None if self.answer is None else self.answer.judgement
 
     @property
     def fit(self) -> str | None:
