@@ -33,23 +33,26 @@ def rates_of(card: str, **changed: float) -> Rates:
 
 
 @pytest.mark.parametrize(
-    ("card", "link", "staged"),
+    ("card", "link", "slots", "staged"),
     [
-        ("rtx-4090", PCIE_4, 1),
-        ("l4", PCIE_4, 1),
-        ("rtx-5090", 2 * PCIE_4, 1),
-        ("rtx-3090", PCIE_4, 1),  # its bridge is an accessory
-        ("rtx-a6000", PCIE_4, 1),
-        ("rtx-2080-ti", PCIE_4 / 2, 1),
-        ("h100-nvl-94gb", 300e9, 0),  # sold with it
-        ("h100-sxm-80gb", 450e9, 0),
-        ("mi300x", hardware.find("mi300x").link_bandwidth, 0),
+        ("rtx-4090", PCIE_4, 1, 1),
+        ("l4", PCIE_4, 1, 0),
+        ("rtx-5090", 2 * PCIE_4, 1, 1),
+        ("rtx-pro-6000", 2 * PCIE_4, 1, 0),
+        ("rtx-3090", PCIE_4, 1, 1),  # its bridge is an accessory
+        ("rtx-a6000", PCIE_4, 1, 0),
+        ("rtx-2080-ti", PCIE_4 / 2, 1, 1),
+        ("t4", PCIE_4 / 2, 1, 0),
+        ("arc-pro-b60", 32e9, 1, 1),  # of whose link nothing is known
+        ("h100-nvl-94gb", 300e9, 0, 0),  # sold with it
+        ("h100-sxm-80gb", 450e9, 0, 0),
+        ("mi300x", hardware.find("mi300x").link_bandwidth, 0, 0),
     ],
 )
-def test_how_gpus_of_a_node_are_joined(card: str, link: float, staged: int) -> None:
+def test_how_gpus_of_a_node_are_joined(card: str, link: float, slots: int, staged: int) -> None:
     at = machine(hardware.find(card), "bf16")
     assert float(at.link) == pytest.approx(link, rel=1e-6)
-    assert at.staged == staged
+    assert (at.slots, at.staged) == (slots, staged)
 
 
 def test_a_bridge_joins_cards_where_it_is_stated() -> None:
@@ -87,6 +90,16 @@ def test_a_given_rate_of_a_slot_is_the_slots() -> None:
 def test_bus_bandwidth_through_the_host(card: str, published: float) -> None:
     found = rates_of(card)
     assert found.link * found.bus == pytest.approx(published, rel=0.2)
+
+
+@pytest.mark.parametrize("published", [46.5e9, 41.1e9, 39.4e9, 41.5e9])
+def test_bus_bandwidth_of_cards_that_reach_each_other(published: float) -> None:
+    """Seven and eight RTX PRO 6000 in PCIe 5.0 slots: voipmonitor/rtx6kpro hardware/pcie-bandwidth.md and
+    wrx90-cpayne-8gpu-root-topology-comparison.md."""
+    found = rates_of("rtx-pro-6000")
+    assert found.link * found.bus == pytest.approx(published, rel=0.11)
+    assert rates_of("l40s").bus == found.bus > rates_of("rtx-5090").bus
+    assert rates_of("a100-sxm-80gb").bus == constants()["bus"]
 
 
 def tflops(card: str, side: int) -> float:
@@ -142,6 +155,8 @@ def test_power_limits_a_clock() -> None:
     assert rates_of("t4").matmul == pytest.approx(24 / 65, rel=0.05)
     share = ((350 / 756) / (700 / 989.4)) ** constants()["power"]
     assert rates_of("h100-pcie-80gb").matmul == pytest.approx(rates_of("h100-sxm-80gb").matmul * share, rel=1e-3)
+    share = ((900 / 1678) / (600 / 432)) ** constants()["power"]
+    assert rates_of("gaudi-3").matmul == pytest.approx(rates_of("gaudi-2").matmul * share, rel=1e-3)
     for card, falls in (("t4", 1), ("a10", 1), ("rtx-6000-ada", 1), ("l40s", 0), ("a100-pcie-40gb", 0), ("l40", 0)):
         assert machine(hardware.find(card), "fp16").at_lowest_voltage == falls
 

@@ -73,6 +73,7 @@ class Hardware:
     memory                  the printed number of gigabytes × 10⁹
     capacity_reported bytes that the driver makes available to torch
     optional_link           the link is an accessory, without which devices reach each other by their slots
+    no_peer_access          the driver lets no device read another's memory over their slots
     nic_bandwidth           network per device, as nodes are usually built
     host_link_bandwidth     to the host, where it is neither the link nor the slot of the generation's cards
     integrated_ports        the network is on the accelerator itself, and network cards of the host do not connect it
@@ -108,6 +109,7 @@ class Hardware:
     link_name: str = ""
     link_bandwidth: float | None = None
     optional_link: bool = False
+    no_peer_access: bool = False
     nic_name: str = ""
     nic_bandwidth: float | None = None
     host_link_name: str = ""

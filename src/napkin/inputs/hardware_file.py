@@ -27,7 +27,14 @@ from napkin.inputs.yaml_file import read_yaml
 Path = tuple[object, ...]
 """Keys and indices that lead to a place in the file."""
 STATED = ("vendor", "generation", "printed", "tier", "note", "source", "device_name", "run_year")
-PROPERTIES = ("devices_per_package", "sparse_factor", "optional_link", "integrated_ports", "tdp_of_module")
+PROPERTIES = (
+    "devices_per_package",
+    "sparse_factor",
+    "optional_link",
+    "no_peer_access",
+    "integrated_ports",
+    "tdp_of_module",
+)
 """Fields of an entry that replace those that are known."""
 ADDED = ("aliases", "default_for")
 """Fields of an entry that are added to those that are known."""

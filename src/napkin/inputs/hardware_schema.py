@@ -122,6 +122,7 @@ class AcceleratorEntry(StrictEntry):
     nic: WireEntry | None = None
     host_link: Annotated[WireEntry | None, BeforeValidator(_wire)] = None
     optional_link: bool = False  # an accessory; without it devices reach each other by their slots
+    no_peer_access: bool = False  # the driver lets no device read another's memory over their slots
     integrated_ports: bool = False  # the network is on the accelerator; the host's network cards do not connect it
     tdp_of_module: bool = False  # the power rating covers a host processor too
     devices_per_node: Count | None = None

@@ -22,6 +22,7 @@ from napkin.evidence.predictions.step_inputs import kernel_under_mask, plan_of
 from napkin.evidence.rates import constants as shipped
 from napkin.evidence.rates.machines import Machine, is_given, machine
 from napkin.evidence.rates.of_step import (
+    PEER_BUS,
     STAGED_BUS,
     SYNCHRONOUS,
     Asynchronous,
@@ -121,7 +122,7 @@ class StepPrediction:
             found["host"] = wide * UPDATE_SPREAD * updated / seconds
         if self.plan.moves:
             found["moved"] = over(replace(reached, host_link=slower(reached.host_link, HOST_LINK_SPREAD)))
-        if self.slots and reached.bus == STAGED_BUS:  # else a profile measured them
+        if self.slots and reached.bus in (STAGED_BUS, PEER_BUS):  # else a profile measured them
             found["slots"] = over(replace(reached, bus=slower(reached.bus, SLOT_SPREAD)))
         if self.network:
             found["network"] = over(replace(reached, network=slower(reached.network, NETWORK_SPREAD)))
@@ -203,7 +204,7 @@ def dispatch_of_copies(
 
 def slots_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:
     """Return whether GPUs are joined by slots of a board of which nothing is stated."""
-    return bool(at.staged) and gpus > 1 and not is_given(hardware, "link_bandwidth")
+    return bool(at.slots) and gpus > 1 and not is_given(hardware, "link_bandwidth")
 
 
 def network_unstated(at: Machine, hardware: Hardware, gpus: Number) -> bool:

@@ -22,9 +22,12 @@ REFERENCE_WATTS = {
     "hopper": 700 / 989.4e12,
     "blackwell": 1000 / 2250e12,
     "cdna": 750 / 1307.4e12,
+    "gaudi": 600 / 432e12,
 }
-"""Watts per dense 16-bit FLOP/s of the GPU whose share of the peak is in the constants: V100, Quadro RTX 8000, A100,
-L40S, H100 SXM, B200, MI300X. Another GPU of the generation with less power for the same peak runs at lower clocks."""
+"""Watts per dense 16-bit FLOP/s of the accelerator whose share of the peak is in the constants: V100, Quadro RTX 8000,
+A100, L40S, H100 SXM, B200, MI300X, Gaudi 2. Another one of the generation with less power for the same peak runs at
+lower clocks: a Gaudi 3 has 0.39 of a Gaudi 2's watts for a FLOP/s and reaches 0.74 of its peak in the best of many
+short matmuls, a Gaudi 2 0.97 (stas00/ml-engineering compute/accelerator/README.md, Maximum Achievable Matmul FLOPS)."""
 SMALL_WATTS = {**REFERENCE_WATTS, "ampere": 300 / 154.8e12}
 """The same for GPUs with the small matrix units: an RTX A6000 is Ampere's, as GA102 and its relatives come from another
 process than the A100's (8 nm, NVIDIA GA102 whitepaper, table 1) and take more watts for a FLOP."""
@@ -74,8 +77,9 @@ def generation_note(hardware: Hardware) -> str:
 class Machine:
     """Hardware inputs of the rates; each a number or one per row. units: matrix units that share the tiles;
     chip: the accelerator's name; full: dense FLOP/s of fp32, 0 if it is not known; issued: dense 16-bit FLOP per clock
-    and multiprocessor, 0 if not known; staged: 1 if collectives go through the host's memory; host_link: byte/s one way
-    between an accelerator and its host; gain: clock in use over the one behind the peaks (hardware.clock_gain)."""
+    and multiprocessor, 0 if not known; slots: 1 if the slots of a board join accelerators; staged: 1 if collectives go
+    through the host's memory there; host_link: byte/s one way between an accelerator and its host; gain: clock in use
+    over the one behind the peaks (hardware.clock_gain)."""
 
     generation: str
     chip: str
@@ -90,6 +94,7 @@ class Machine:
     bits: Number
     full: Number = 0.0
     issued: Number = 0.0
+    slots: Number = 0.0
     staged: Number = 0.0
     host_link: Number = 0.0
     gain: Number = 1.0
@@ -239,7 +244,8 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
     stated = hardware.generation in (*WITH_SMALL_UNITS, HOPPER)
     issued = (hardware.flop_per_clock_per_sm or 0.0) if stated else 0.0
     usual = (SMALL_WATTS if 0 < issued <= SMALL_UNITS else REFERENCE_WATTS).get(era)
-    link, staged = link_of(hardware)
+    link, slots = link_of(hardware)
+    staged = slots and (hardware.no_peer_access or hardware.link_bandwidth is None)
     watts = None if hardware.tdp_of_module or compute in WIDE else hardware.tdp_w
     power = watts / hardware.peak(wide) / usual if usual and watts else 1.0
     return Machine(
@@ -256,6 +262,7 @@ def machine(hardware: Hardware, compute: str, network: float | None = None, node
         bits,
         hardware.peaks.get("fp32", 0.0),
         issued,
+        1.0 if slots else 0.0,
         1.0 if staged else 0.0,
         host_link_of(hardware) or LINKLESS,
         hardware.clock_gain,

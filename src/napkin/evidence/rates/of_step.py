@@ -27,10 +27,16 @@ database.md, best of five sizes in bf16 over the printed peak: L20 0.96, H20 0.9
 boost clock is a minimum that they run above: RTX 4090 0.97 to 1.05, RTX 5090 1.13 to 1.16 (`reported: clock_hz` in
 hardware_specs.yaml). An RTX 3090's matmuls reach 1.08, and its published training runs as if they did not."""
 STAGED_BUS = 0.52
-"""Bus bandwidth over the wire's, where NCCL copies through the host's memory. It does wherever the path between two
-GPUs crosses the host bridge and there are more than two (NVIDIA/nccl src/graph/paths.cc at 5067397, ncclTopoCheckP2p)
-or the driver offers no peer access (GeForce). Published all-reduces: 18 GB/s on 4 × RTX 4090 (NVIDIA/nccl issue 1603),
-35 and 28 on 4 and 8 × RTX 5090 (issue 1639), of 31.5 and 63: their geometric mean."""
+"""Bus bandwidth over the wire's, where NCCL copies through the host's memory, as it must where the driver offers no
+peer access (GeForce). Published all-reduces: 18 GB/s on 4 × RTX 4090 (NVIDIA/nccl issue 1603), 35 and 28 on 4 and 8 ×
+RTX 5090 (issue 1639), of 31.5 and 63: their geometric mean."""
+PEER_BUS = 0.69
+"""The same over slots whose cards reach each other's memory. Published all-reduces: 46.5, 41.1 and 39.4 GB/s on 8 × RTX
+PRO 6000 behind two, three and four PCIe switches, 41.5 on 7 of them on the root ports of two processors, of 63
+(voipmonitor/rtx6kpro at 29f3863, hardware/pcie-bandwidth.md and wrx90-cpayne-8gpu-root-topology-comparison.md), 24.7 on
+5 cards with peer access at 31.5 (tinygrad/open-gpu-kernel-modules issue 17): their geometric mean. Where the path
+crosses the host bridge and nothing is set, NCCL goes through the host's memory with these cards too (NVIDIA/nccl
+src/graph/paths.cc at 5067397, ncclTopoCheckP2p): 22.2 on 8 on root ports, a third of the wire (pcie-bandwidth.md)."""
 
 NARROW = (("hopper", 8), ("blackwell", 8), ("blackwell", 4))
 """Generations and bits with a constant of their own; others take the share that 16 bits reach."""
@@ -270,7 +276,7 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
                 minimum(attention * pick("kernel"), LARGEST_SHARE),
             ),
         ),
-        bus=where(at.staged, STAGED_BUS, pick("bus")),
+        bus=where(at.slots, bus_of_slots(at), pick("bus")),
         score_bytes=pick("score_bytes") * wider,
         elementwise=pick("elementwise") * wider,
         accumulation_bytes=accumulation,
@@ -281,6 +287,11 @@ def rates(pick: Callable[[str], Number], at: Machine, early: Early, pure: Number
         singular=SEEN[SINGULAR].bytes_of_a_cube,
         **{name: pick(name) for name in AS_THEY_STAND.split()},
     )
+
+
+def bus_of_slots(at: Machine) -> Number:
+    """Return bus bandwidth over the wire's where the slots of a board join accelerators."""
+    return where(at.staged, STAGED_BUS, PEER_BUS)
 
 
 def beside_softmax(pick: Callable[[str], Number], at: Machine, matmul: Number) -> Number:

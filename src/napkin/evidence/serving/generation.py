@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from napkin.elementwise import maximum, minimum, where
 from napkin.evidence.rates.constants import constants
 from napkin.evidence.rates.machines import HOPPER, HOPPER_UNITS, Machine, machine
-from napkin.evidence.rates.of_step import LARGEST_SHARE, STAGED_BUS, beside
+from napkin.evidence.rates.of_step import LARGEST_SHARE, beside, bus_of_slots
 from napkin.formats import COMPUTE_BITS
 from napkin.inputs.hardware import Hardware
 from napkin.timing.generation import EngineShares, GenerationRates
@@ -92,7 +92,7 @@ def shares(at: Machine, bits: int, kind: str, engine: str, fitted: Mapping[str, 
         matmul=reached,
         attention=where(held, beside(attention, matmul, reached, at), attention),
         memory=known["memory"],
-        bus=STAGED_BUS if at.staged else known["bus"],
+        bus=bus_of_slots(at) if at.slots else known["bus"],
         latency=LATENCY * of["latency"],
         layer=LAYER * of["layer"],
         routed=LAYER * of["routed"],
