@@ -16,7 +16,7 @@ from napkin.footprint.prepared import stack_of_step
 from napkin.footprint.rank_weights import weights_on_a_rank
 from napkin.formats import stored_bytes
 from napkin.operations.adapters.as_operations import BiasAdapter
-from napkin.operations.adapters.compared import DETAIL, compared, difference
+from napkin.operations.adapters.checks import DETAIL, compared, difference
 from napkin.operations.adapters.targets import all_operations, resolved
 from napkin.operations.facts import POSITION_BIASES
 from napkin.operations.implementations import HF

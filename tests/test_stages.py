@@ -22,9 +22,8 @@ from napkin.inputs.model_file import load_config
 from napkin.operations.model import Model
 from napkin.planning.enlarge import with_layers
 from napkin.training import optimizer_names
-from napkin.training.assigned_stages import held_by, joined
 from napkin.training.frameworks import FRAMEWORKS
-from napkin.training.layout import Layout
+from napkin.training.layout import Layout, held_by, joined
 from napkin.training.precision import POLICIES
 from napkin.training.setup import Setup
 

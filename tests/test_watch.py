@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from napkin.commands import watch
-from napkin.commands.watch.live import LiveLine
+from napkin.commands.watch import LiveLine
 from napkin.inputs.log import LONGEST, is_over, progress_of
 from napkin.inputs.log_follow import EVERY, follow
 from tests.conftest import Outcome, run_line

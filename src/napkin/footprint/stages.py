@@ -11,9 +11,8 @@ from napkin.footprint.submodels import tower_part
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
 from napkin.record import record
-from napkin.training.assigned_stages import held_by
 from napkin.training.framework import COST, FRONT, SLOTS
-from napkin.training.layout import Layout
+from napkin.training.layout import Layout, held_by
 from napkin.training.order import Counts, Order
 from napkin.training.setup import Setup
 

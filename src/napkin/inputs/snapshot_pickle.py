@@ -15,9 +15,8 @@ from typing import Any, BinaryIO
 
 from napkin.errors import NapkinError
 from napkin.inputs.load import printable
-from napkin.inputs.pickle_source import Damaged, PickleStream
 from napkin.inputs.snapshot_blocks import SegmentBlocks, Totals
-from napkin.inputs.snapshot_memo import SnapshotMemo
+from napkin.inputs.snapshot_memo import Damaged, PickleStream, SnapshotMemo
 
 MOST_KEYS, MOST_OPEN = 2**12, 2**20
 """Keys of a dict; things on the stack."""

@@ -1,9 +1,57 @@
-"""What is trained of a frozen network."""
+"""What is trained of a frozen network, and the libraries whose quantized linear layers it has."""
 
 from __future__ import annotations
 
-from napkin.operations.quantizers import QUANTIZERS, Quantizer
 from napkin.record import record
+
+
+@record
+class Quantizer:
+    """Whose quantized linear layers run, with the place in its code.
+
+    head         the head is one of them
+    saves_input  their products save their input for backward, though the weight is frozen
+    saves_int8   those of LLM.int8() do
+    scales_apart scales of 4-bit weights are tensors of their own, not a part of the weight's
+    dequantized  bytes of a weight while its product runs
+    peft         peft makes the adapters next to them
+    """
+
+    name: str
+    source: str
+    head: bool = False
+    saves_input: bool = False
+    saves_int8: bool = False
+    scales_apart: bool = True
+    dequantized: int = 2
+    peft: bool = False
+
+
+QUANTIZERS: dict[str, Quantizer] = {
+    one.name: one
+    for one in (
+        Quantizer(
+            "bitsandbytes",
+            "bitsandbytes of 2023, autograd/_functions.py, MatMul4Bit: saves A; dequantizes to fp16 and casts that to "
+            "bf16. Every linear layer of a model, the head too, is one of its own",
+            head=True,
+            saves_input=True,
+            dequantized=4,
+        ),
+        Quantizer(
+            "transformers",
+            "bitsandbytes/autograd/_functions.py, MatMul4Bit and MatMul8bitLt; transformers/integrations/"
+            "bitsandbytes.py leaves the head alone",
+            saves_int8=True,
+            peft=True,
+        ),
+        Quantizer(
+            "torchao",
+            "pytorch/ao torchao/dtypes/nf4tensor.py, LinearNF4: saves the weight alone; scales are in the NF4Tensor",
+            scales_apart=False,
+        ),
+    )
+}
 
 
 @record
@@ -17,7 +65,7 @@ class Tuning:
     targets    modules that adapters are on; () for all linear layers, where `parameters` is () too
     parameters  (path's end, times the rank) of parameters that it adapts: experts in one tensor, routers
     quantized  number format of frozen products' weights: nf4, nf4-dq (its scales in 8 bits too) or ""
-    library    whose quantized products: a name of QUANTIZERS (quantizers.py)
+    library    whose quantized products: a name of QUANTIZERS
     kept_in    number format of LoRA's matrices if it is not that of the network: they are multiplied in it, and what
                they read is cast to it, or, under `autocast`, cast on to the network's again: a copy for each layer
                (peft 0.21, tuners/lora/layer.py, _cast_input_dtype)

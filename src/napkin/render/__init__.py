@@ -1,7 +1,7 @@
 """Renderers of an answer. Each is a pure function Answer → str without arithmetic except the choice of units.
 
 Begin with answer.py, what a command hands over, and screen.py, what of it a person sees; page.py lays out text, json.py
-and tables.py write the other forms, and panels.py draws the series of chart.py.
+and tables.py write the other forms, and plot.py draws the series of chart.py.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Framework:
                   (deepspeed/runtime/zero/parameter_offload.py, _register_deepspeed_module)
     grows         its own script turns on the allocator's expandable segments, which a run by other means need not do
                   (pytorch/torchtitan run_train.sh, since a5e57e4a9 of October 2024); a row that says neither is either
-    quantizer     whose quantized layers it has (operations/quantizers.py)
+    quantizer     whose quantized layers it has (operations/tuning.py)
     pads          the vocabulary is padded to a multiple of this · tp, if a launch line does not say otherwise
     reference_first  a reference model's passes over all micro-batches of a step run before those of the trained model
                      (modelscope/ms-swift swift/megatron/trainers/rlhf_base.py, _replace_data_iterator)

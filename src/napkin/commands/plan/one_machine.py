@@ -8,18 +8,11 @@ from collections.abc import Sequence
 from napkin.commands.memory.host import judge as judge_node
 from napkin.commands.memory.host import keeps, read_node, read_whether_kept
 from napkin.commands.plan.backends import record_software
-from napkin.commands.plan.comparison import front_line, front_row, says_recommended, usual_row, why
-from napkin.commands.plan.pictures import scatter
+from napkin.commands.plan.pictures import mfu_of, scatter
 from napkin.commands.plan.published import add_published_time
 from napkin.commands.plan.question import PlanQuestion
-from napkin.commands.plan.rows import (
-    COLUMNS,
-    Standing,
-    goodput_on,
-    row_of,
-    run_halves,
-    whole_run,
-)
+from napkin.commands.plan.rows import COLUMNS, Standing, goodput_on, row_of, run_halves, whole_run
+from napkin.commands.question.layout import degrees
 from napkin.commands.question.step_model import memory_terms
 from napkin.elementwise import Number
 from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
@@ -27,15 +20,75 @@ from napkin.evidence.predictions.utilization import utilization_terms
 from napkin.evidence.rates.constants import deviations
 from napkin.inputs.limits import status_of_most
 from napkin.planning.alternatives import nearest, reasons
-from napkin.planning.common_layouts import usual_choices
+from napkin.planning.common_layouts import UsualChoice, usual_choices
 from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request
 from napkin.planning.layouts import Scored, best, chosen_on, half_of, listed, recommended, scored
 from napkin.planning.step_memory import terms_of
-from napkin.planning.verdicts import evaluate
-from napkin.render.answer import Answer, Row
+from napkin.planning.verdicts import FITS, NOT, evaluate
+from napkin.render.answer import Answer, Cell, Row
 from napkin.term import TRUE, Term, leaf
 from napkin.training.layout import Layout
+from napkin.units import human
+
+
+def says_recommended(chosen: Scored, leader: Scored) -> tuple[str, ...]:
+    """Return why the recommended layout is not the fastest; "" if it is."""
+    if chosen.layout == leader.layout:
+        return ()
+    slower = chosen.token / leader.token - 1
+    return (
+        f"recommended: surely fits ({human(chosen.used, 'byte')}), {slower:.1%} slower than the fastest, which may not "
+        f"({human(leader.used, 'byte')}): less than predictions tell apart",
+    )
+
+
+def front_row(question: PlanQuestion, found: FittingLayouts, i: int) -> dict[str, Cell]:
+    """Return a layout of the Pareto front as a row."""
+    return {
+        **degrees(found.layout(i)),
+        "step/time": float(found.seconds[i]),
+        "mfu": float(mfu_of(question, found, i)),
+        "memory/total": float(found.used[i]),
+    }
+
+
+def usual_row(one: UsualChoice) -> dict[str, Cell]:
+    """Return a common choice as a row; unknown values are omitted. fit: the verdict, as in ranked rows, null for no
+    valid layout; fits: null too where it is too close to call."""
+    figures = {"memory/total": one.used, "step/time": one.seconds}
+    known = {name: value for name, value in figures.items() if value is not None}
+    fits = {FITS: True, NOT: False}.get(one.fit)
+    how = {"name": one.name, "recompute": one.recompute}
+    return {**how, "fits": fits, "fit": one.fit or None, **known, "why": one.why}
+
+
+def why(first: Scored, second: Scored) -> str:
+    """Return where the runner-up loses time, part by part; per token if the steps differ in size."""
+    share = second.token / first.token - 1
+    scale = 1 / (second.layout.global_batch * second.layout.seq), 1 / (first.layout.global_batch * first.layout.seq)
+    gaps = {
+        b.name.removeprefix("step/"): b.value * scale[0] - a.value * scale[1]
+        for a, b in zip(first.time.parts, second.time.parts, strict=True)
+    }
+    tokens = first.layout.global_batch * first.layout.seq
+    worst = sorted(gaps.items(), key=lambda gap: -abs(gap[1]))[:3]
+    parts = ", ".join(
+        f"{name} {'+' if gap > 0 else '−'}{human(abs(gap) * tokens, 'second')}" for name, gap in worst if gap
+    )
+    moved = [
+        f"{name} {value} for {degrees(first.layout)[name]}"
+        for name, value in degrees(second.layout).items()
+        if value != degrees(first.layout)[name]
+    ]
+    return f"the runner-up ({', '.join(moved)}) takes {share:.2%} more" + (f": {parts}" if parts else "")
+
+
+def front_line(question: PlanQuestion, found: FittingLayouts, front: list[int]) -> str:
+    """Return the Pareto front in a few words: its ends and how many layouts lie on it."""
+    ends = [front[0], front[-1]] if len(front) > 1 else [front[0]]
+    shown = " … ".join(f"MFU {mfu_of(question, found, i):.1%} at {found.used[i] / 2**30:.1f} GiB" for i in ends)
+    return f"{len(front)} Pareto-optimal layout{'s' if len(front) > 1 else ''}: {shown}"
 
 
 def on_one(question: PlanQuestion, request: Request) -> Answer:

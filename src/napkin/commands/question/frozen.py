@@ -138,8 +138,7 @@ def _read_adapter(inputs: Inputs, model: Model, implementation: Implementation) 
     trainer = read_trainer(inputs)
     if trainer.nested and stored == "nf4":
         inputs.note(f"{trainer.name} quantizes the scales of 4-bit weights too by default: --quantized nf4-dq")
-    from napkin.operations.adapters.checks import check_layered, check_parameters, check_runs
-    from napkin.operations.adapters.saved_modules import saved_modules
+    from napkin.operations.adapters.checks import check_layered, check_parameters, check_runs, saved_modules
     from napkin.operations.adapters.targets import adapted_layers, modules_among, resolved
 
     library = FRAMEWORKS.get(implementation.name, PLAIN).quantizer
@@ -248,7 +247,7 @@ def _read_exceptions(inputs: Inputs, model: Model) -> tuple[tuple[str, float], .
 def _check_counted(inputs: Inputs, family: str, targets: tuple[str, ...]) -> None:
     """Raise an error if peft is known to create other adapters than napkin counts; note a small difference, or a model
     type that was never compared."""
-    from napkin.operations.adapters.compared import DETAIL, compared, difference, equal_targets
+    from napkin.operations.adapters.checks import DETAIL, compared, difference, equal_targets
 
     share = difference(family, targets)
     if share > DETAIL:

@@ -10,7 +10,6 @@ from napkin.commands.question.frozen import read_frozen, read_implementation, re
 from napkin.commands.question.layout import check_divides, read_context, read_layout
 from napkin.commands.question.machine import read_generation, read_usual_format, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
-from napkin.commands.question.parts import check_parts
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_micro_batches, read_sampled, read_task
 from napkin.elementwise import is_array
@@ -19,15 +18,42 @@ from napkin.evidence.intervals.margins import Asked, widths_of
 from napkin.operations.implementations import ALWAYS, EFFICIENT, FLASH, FLASH_2, Implementation
 from napkin.operations.model import Model
 from napkin.operations.queries import undivided
+from napkin.operations.recomputed_parts import parts_of
 from napkin.options.layout import EXPERT_LOAD
+from napkin.options.modules import EXPERT_ACTIVATION, LATENT_UP
 from napkin.record import replace
 from napkin.training import optimizer_names
 from napkin.training.framework import Framework
+from napkin.training.frameworks import FRAMEWORKS
 from napkin.training.layout import Layout
 from napkin.training.optimizer import Optimizer
 from napkin.training.precision import Precision, precision
+from napkin.training.recomputation import Recompute
 from napkin.training.setup import Setup, keeps_adapters
 from napkin.training.tasks import PRETRAIN, SFT
+
+NEEDED = {EXPERT_ACTIVATION: "no experts", LATENT_UP: "no latent attention"}
+"""Modules without which Megatron-core does not start (transformer_config.py, __post_init__), and what the model then
+lacks."""
+
+
+def check_parts(inputs: Inputs, framework: Framework, model: Model, recompute: Recompute) -> None:
+    """Reject modules that the software does not recompute by name, or that the model cannot have. What no layer has is
+    noted: it changes nothing, and files list modules for several models."""
+    option = f"--recompute {recompute.word}"
+    if set(recompute.apart) - {*framework.recomputes}:
+        having = " or ".join(name for name, one in FRAMEWORKS.items() if {*recompute.apart} <= {*one.recomputes})
+        raise NapkinError(
+            f"{option}: {framework.says} does not recompute modules by name",
+            f"--framework {having}, or --recompute selective, operations or full",
+        )
+    layers = [layer for stack in model.stacks for layer in stack.layers]
+    for module in recompute.apart:
+        if any(parts_of(layer.operations, (module,)) for layer in layers):
+            continue
+        if module in NEEDED:
+            raise NapkinError(f"{option}: {model.name} has {NEEDED[module]}, so {module} fails", "leave it out")
+        inputs.note(f"{option}: no layer of {model.name} has {module} apart, so that it changes nothing")
 
 
 def read_setup(inputs: Inputs, model: Model) -> Setup:

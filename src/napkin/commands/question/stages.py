@@ -9,7 +9,7 @@ from napkin.errors import NapkinError, Refused
 from napkin.operations.model import Model
 from napkin.options.layout import END_LAYERS, ENDS_AS_LAYERS, STAGE_OPTIONS
 from napkin.record import record
-from napkin.training.assigned_stages import Stages, joined
+from napkin.training.layout import Stages, joined
 
 SOLVED = "solved"
 EVEN = "a number of stages that divides the layers, or --stage-layers"

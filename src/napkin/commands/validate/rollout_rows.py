@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from napkin.commands.rollout.seconds import RolloutSeconds, seconds_of
 from napkin.commands.validate.rollout_lengths import behind_of, lengths_of
-from napkin.commands.validate.rollout_memory import TRAINERS_OWN, Interval, counted_in, held_in, memory_of
-from napkin.commands.validate.rollout_question import AskedStep
+from napkin.commands.validate.rollout_memory import TRAINERS_OWN, AskedStep, Interval, counted_in, held_in, memory_of
 from napkin.commands.validate.rollout_setup import degrees_of, setup_of, trainer_in, trains_adapters
 from napkin.errors import NapkinError
 from napkin.evidence.finetuning.defaults import attention_of

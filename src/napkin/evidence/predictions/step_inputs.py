@@ -16,8 +16,7 @@ from napkin.operations.queries import head_of
 from napkin.options.modules import CORE_ATTENTION
 from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.step_layout import IDLE, StepLayout
-from napkin.training.assigned_stages import Stages
-from napkin.training.layout import Layout
+from napkin.training.layout import Layout, Stages
 from napkin.training.optimizer_step import step_traffic
 from napkin.training.precision import Precision
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS

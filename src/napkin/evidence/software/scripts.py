@@ -26,7 +26,7 @@ class Scripts:
     typical          length of a sample at the peak over the longest one, on several GPUs
     targets, recipe_targets  LoRA's target modules; those of a recipe that quantizes nothing
     lora_rank, lora_dropout  its rank and its dropout
-    quantizer        whose quantized layers adapters run on (operations/quantizers.py)
+    quantizer        whose quantized layers adapters run on (operations/tuning.py)
     recipe_chunks    a recipe's loss never holds all logits
     recipe_optimizer  the optimizer of a recipe that trains all weights, as rows name it
     recipe_offloads  a recipe may offload activations

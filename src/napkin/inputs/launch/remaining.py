@@ -2,16 +2,86 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.inputs.launch import values
-from napkin.inputs.launch.dimension_names import sizes_model
 from napkin.inputs.launch.harmless import is_harmless, is_word
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.stated import ASSUMED, StatedOption
+from napkin.inputs.launch.source import LaunchFile
+from napkin.inputs.launch.stated import ASSUMED, DEFAULT, StatedOption
 from napkin.inputs.launch.tables import is_named
-from napkin.inputs.launch.task_words import is_other_task
 from napkin.inputs.launch.values import Open, is_nothing, is_off
+from napkin.inputs.slips import among_keys, slip_of
+
+CUT = 9
+"""Least letters of a key whose ending is cut or added: gradient_checkpoint is gradient_checkpointing."""
+ENDING = 3
+"""Most letters of that ending."""
+
+
+def key_meant(key: str, looked: Iterable[str], source: LaunchFile) -> str:
+    """Return the key of a format that a key of a file of settings misspells; "" for none.
+
+    looked  the keys that the format reads
+    """
+    block, _, name = key.rpartition(".")
+    beside = [one for one in looked if "*" not in one and one.rpartition(".")[0] == block and one not in source]
+    names = {_bare(one.rpartition(".")[2]): one for one in sorted(beside)}
+    own = _bare(name)
+    alike = [one for one in names if _digits(one) == _digits(own)]
+    return names.get(own) or names.get(slip_of(own, alike, among_keys)) or names.get(_whole(own, names), "")
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _digits(name: str) -> list[str]:
+    """Return the digits of a name in order: fp4 is no slip of fp8, but bf61 is one of bf16."""
+    return sorted(char for char in name if char.isdigit())
+
+
+def _whole(name: str, known: Iterable[str]) -> str:
+    """Return the known name whose ending a name lacks, or has besides; "" for none."""
+    pairs = ((one, *sorted((name, one), key=len)) for one in known)
+    found = (one for one, short, long in pairs if long.startswith(short) and len(short) >= CUT)
+    return next((one for one in found if abs(len(one) - len(name)) <= ENDING), "")
+
+
+TASKS = ("dpo", "orpo", "kto", "simpo", "grpo", "rloo", "ppo", "gkd", "rm", "rlhf")
+"""Words that name a task of post-training."""
+TEACHERS = ("teacher", "teacher_model", "teacher_path", "teacher_name", "teacher_model_path")
+"""Keys and blocks of a model that another learns from."""
+
+
+def is_other_task(key: str, value: object, task: StatedOption | None) -> bool:
+    """Return whether a key or its value names a task, and another than the one that was read, unless the file states
+    that one: `--train-mode dpo`, `--dpo true`. A teacher is of distillation."""
+    word = str(value).lower() if value is not True else key.removeprefix("use_").removeprefix("do_")
+    named = word in TASKS or key.partition(".")[0] in TEACHERS
+    return named and (task is None or (task.origin in (DEFAULT, ASSUMED) and task.value not in (None, word)))
+
+
+_COUNTED = "hidden|decoder|attention|attn|query|kv|key_value|routed|local|shared|moe"
+_SIZES = re.compile(
+    rf"(base_|model_)?(num|n)_(({_COUNTED})_)*(layers?|heads?|experts?|embd?)(_per_tok(en)?|_switch)?|d_model|d_ff|"
+    r"(moe_|expert_)?(intermediate|ffn_hidden|ffn|mlp_hidden|hidden|embedding|embed)_(size|dim)|dim_ff|moe_top_?k|"
+    r"(padded_|model_)?vocab_size|vocabulary_size|head_(dim|size)|mlp_ratio|expansion_ratio|ffn_dim_multiplier"
+)
+_OF_OTHERS = {
+    "data", "dataset", "datasets", "tokenizer", "generation", "sampling", "sampling_params", "rollout", "draft",
+    "teacher", "critic", "reward", "reward_model", "vision", "vision_encoder", "vision_config", "audio_config", "eval",
+    "evaluation",
+}  # fmt: skip
+"""Blocks of keys that size another model than the trained one, or that sample from it."""
+
+
+def sizes_model(key: str) -> bool:
+    """Return whether a key's name is that of a dimension of the trained model."""
+    *blocks, name = key.split(".")
+    return _SIZES.fullmatch(name) is not None and not _OF_OTHERS & set(blocks)
+
 
 UNKNOWN = "napkin does not know its effect"
 
@@ -101,8 +171,6 @@ def _ignore_known(reading: Reading, key: str, beside: Mapping[str, Sequence[str]
 def _is_misspelled(reading: Reading, key: str, beside: Mapping[str, Sequence[str]]) -> bool:
     """Report a key that misspells one of the format: refused in a file of settings, not modeled on a launch line,
     whose program may have options of its own that are like the format's. Return whether it does."""
-    from napkin.inputs.launch.misspelled import key_meant
-
     near = key_meant(key, beside.get(key.rpartition(".")[0], ()), reading.source)
     says = f"napkin knows no such key in {reading.format.says}; did you mean {near}?"
     if near:

@@ -1,16 +1,86 @@
-"""Adapters that peft 0.21 refuses, puts elsewhere or cannot run."""
+"""Adapters, and modules trained in full next to them, held against peft 0.21: what it refuses, puts elsewhere, cannot
+run or counts otherwise."""
 
 from __future__ import annotations
 
-from napkin.errors import NapkinError, Refused
-from napkin.operations.adapters.lora import times_rank
+from napkin._tables.adapter_targets import COMPARED, DIFFERS
+from napkin.errors import NapkinError, Refused, did_you_mean
+from napkin.operations.adapters.lora import SAVEABLE, times_rank
 from napkin.operations.adapters.named import path_ends
-from napkin.operations.adapters.targets import all_operations, linear_paths, paths_in
+from napkin.operations.adapters.targets import ALL_LINEAR, EVERYTHING, all_operations, is_module, linear_paths, paths_in
 from napkin.operations.facts import LinearPart
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Model
 from napkin.operations.tuning import Tuning
 from napkin.record import replace
+
+HEAD_MODULES = ("classifier", "score", "qa_outputs")
+"""What peft trains in full by itself if its task is classification or question answering (peft 0.21, peft_model.py,
+PeftModelForSequenceClassification, PeftModelForTokenClassification, PeftModelForQuestionAnswering)."""
+
+
+def saved_modules(names: tuple[str, ...], model: Model) -> tuple[str, ...]:
+    """Return what is trained in full next to adapters: the modules named, as peft matches them, by a part of their
+    paths, and the head of a class that scores labels. The embedding and the head of a language model are given by their
+    roles. Raises where a name matches nothing, or what is not modeled."""
+    operations = all_operations(model)
+    heads = [name for name in HEAD_MODULES if model.outputs and any(_inside(op.module, name) for op in operations)]
+    if not names:
+        return tuple(heads)
+    if len(model.stacks) > 1 or model.vision is not None:
+        raise Refused(f"--modules-to-save: {model.name} is not a decoder by itself", "leave it out")
+    found: list[str] = []
+    for name in names:
+        inside = [op for op in operations if _inside(op.module, name)]
+        if not inside:
+            known = sorted({op.module.rpartition(".")[2] for op in operations if is_module(op)})
+            raise NapkinError(
+                f"--modules-to-save: {model.name} has no linear layer or embedding in {name[:40]!r}",
+                did_you_mean(name, known) or f"one of {', '.join(known)}",
+            )
+        if any(not is_module(op) for op in inside):
+            raise Refused(f"--modules-to-save {name[:40]}: not modeled", "name linear layers or embeddings")
+        found.append(inside[0].role if inside[0].role in SAVEABLE and not model.outputs else name)
+    return tuple(dict.fromkeys((*found, *heads)))
+
+
+def _inside(path: str, name: str) -> bool:
+    """Return whether a part of a path is named so."""
+    return f".{name}." in f".{path}."
+
+
+DETAIL = 0.1
+"""Relative difference in adapter parameters up to which it is a detail; a larger one means a different set of
+modules."""
+
+
+def compared(family: str) -> bool:
+    """Return whether adapters of a model type were counted with peft."""
+    return family in COMPARED
+
+
+def difference(family: str, targets: tuple[str, ...]) -> float:
+    """Return the largest difference from peft's count that was seen for these targets, as a share of it; 0 where all
+    counts were equal. A target that was not counted by itself may be any of those that differ."""
+    seen = DIFFERS.get(family)
+    if not seen:
+        return 0.0
+    targets = tuple(target for target in targets if not target.startswith("-"))
+    named = (ALL_LINEAR,) if targets in EVERYTHING else targets
+    most = max(seen.values())
+    return max(
+        max((share for choice, share in seen.items() if _touch(choice, target)), default=most) for target in named
+    )
+
+
+def equal_targets(family: str) -> list[str]:
+    """Return single targets of a model type for which napkin's count equals peft's."""
+    return [choice for choice, share in DIFFERS.get(family, {}).items() if not share and choice != ALL_LINEAR]
+
+
+def _touch(choice: str, target: str) -> bool:
+    """Return whether a counted set of targets and a target may name the same module."""
+    return path_ends(choice, target) or path_ends(target, choice)
 
 
 def check_layered(tuning: Tuning, model: Model, implementation: Implementation) -> None:
