@@ -157,4 +157,10 @@ RUNS: tuple[Run, ...] = (
     ('fms-granite-25', 'fms-acceleration', 2, -0.0115, 0.2642, 0.2642),
     ('fms-granite-26', 'fms-acceleration', 1, -0.0844, 0.2628, 0.2628),
     ('fms-granite-27', 'fms-acceleration', 2, -0.056, 0.2641, 0.2641),
+    ('gx10-lora', 'gx10', 1, 0.1868, 0.2941, 0.2941),
+    ('gx10-full', 'gx10', 1, 0.1491, 0.2941, 0.2941),
+    ('unsloth-nb-tinyllama-packed', 'unsloth-notebooks', 1, -0.3053, 0.3593, 0.3593),
+    ('devshero-qwen3-0.6b-3090', 'consumer-cards', 1, 0.1881, 0.2688, 0.2688),
+    ('devshero-qwen3-0.6b-4070tis', 'consumer-cards', 1, -0.1017, 0.2799, 0.2799),
+    ('devshero-qwen3-0.6b-4080s', 'consumer-cards', 1, -0.1065, 0.2799, 0.2799),
 )
