@@ -21,6 +21,7 @@ from napkin.evidence.rows import facts
 from napkin.evidence.rows.models import model_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.runs import run_row, submitter
+from napkin.evidence.validation.run_check import compared
 from napkin.inputs import hardware
 from napkin.inputs.hardware import find
 from napkin.inputs.load import Document
@@ -35,12 +36,24 @@ from tests.conftest import ROOT
 def test_the_rule_of_whole_runs_by_hand() -> None:
     known = runs.judging(runs.evidence(), "production")
     rule = runs.fit(known)
-    # a published rule of the same form: a −1.02 ± 0.07, b −0.21 ± 0.09, c 0.35 ± 0.07, d 0.15 ± 0.07; small models on
-    # large clusters that were published since (SmolLM 135M) draw c up
-    for constant, middle, spread in zip(rule, (-1.02, -0.21, 0.35, 0.15), (0.07, 0.09, 0.13, 0.07), strict=True):
+    # a published rule of the same form: a −1.02 ± 0.07, b −0.21 ± 0.09, c 0.35 ± 0.07, d 0.15 ± 0.07; runs that were
+    # published since draw a down (rates count with the usual losses) and b and c up (small models on H100s)
+    for constant, middle, spread in zip(rule, (-1.02, -0.21, 0.35, 0.15), (0.09, 0.09, 0.13, 0.07), strict=True):
         assert abs(constant - middle) < spread
     assert runs.predicted(rule, runs.features(True, 70e9, 2024)) == pytest.approx(rule[0] + rule[1])
     assert runs.hours(6e18, 1e15, 0.5) == pytest.approx(6e18 / (3600 * 5e14))
+
+
+def test_hours_that_are_tokens_over_a_rate_hold_no_losses() -> None:
+    by_id = {run.row.id: run for run in runs.evidence()}
+    # LLaMA 65B: 6 × 65.2e9 × 1.4e12 FLOP in 1,022,362 hours of 312 TFLOP/s is 0.477; with a goodput of 0.88, 0.420
+    assert math.exp(by_id["llama1-65b"].log_u) == pytest.approx(0.88 * 0.4770, rel=0.01)
+    # Llama 2 70B is billed: 6 × 69e9 × 2e12 in 1,720,320 hours is 0.43
+    assert math.exp(by_id["llama2-70b"].log_u) == pytest.approx(0.4286, rel=0.01)
+    (billed,) = compared([by_id["llama2-70b"].row], 0.9, inside=True)
+    (rated,) = compared([replace(by_id["llama2-70b"].row, basis="rate")], 0.9, inside=True)
+    assert billed.predicted is not None
+    assert rated.predicted == pytest.approx(0.88 * billed.predicted)
 
 
 def test_a_benchmark_is_judged_by_benchmarks() -> None:

@@ -1,7 +1,8 @@
 """Complete training runs: the utilization that accelerator-hours imply, predicted from other teams' runs.
 
 u = 6·A·D / (hours·3600·P), with active parameters A, tokens D and dense peak P. It is the MFU of a normal step minus
-losses to restarts, evaluation, slow nodes and bookkeeping. The rule has four constants:
+losses to restarts, evaluation, slow nodes and bookkeeping; published hours that are tokens over a rate hold no such
+losses, and count as those hours over the usual goodput. The rule has four constants:
 
     ln u = a + M·(b + c·log10(A / 70e9)) − d·min(2, max(0, 2023 − year))
 
@@ -21,6 +22,7 @@ import math
 from collections.abc import Sequence
 from operator import mul
 
+from napkin.evidence.figures.goodput import PUBLISHED
 from napkin.evidence.intervals.ranking import median, over_sources
 from napkin.evidence.rates.machines import constants_of
 from napkin.inputs import hardware
@@ -65,7 +67,7 @@ FEWEST_DEVICES = 256
 
 @record
 class PublishedRun:
-    """A published run as input of the rule, with the utilization that its hours imply."""
+    """A published run as input of the rule, with the utilization that its hours imply, losses included."""
 
     row: RunRow
     era: str
@@ -103,6 +105,12 @@ def hours(flops: float, peak: float, utilization: float) -> float:
     return flops / (3600 * peak * utilization)
 
 
+def share_held(row: RunRow) -> float:
+    """Return the share of a run's accelerator-hours that its published hours hold: tokens over a rate (`rate`) hold no
+    losses, and are the goodput of all."""
+    return PUBLISHED[row.run_kind].share.value if row.basis == "rate" else 1.0
+
+
 def flops_of(row: RunRow) -> float:
     """Return C = 6·A·D, the FLOPs of a published run."""
     return 6 * row.active * row.tokens
@@ -113,7 +121,7 @@ def run_of(row: RunRow) -> PublishedRun | None:
     if row.why or not row.hours:
         return None
     card = hardware.find(row.chip)
-    used = flops_of(row) / (row.hours * 3600 * peak_of(card, row.dtype))
+    used = flops_of(row) / (row.hours / share_held(row) * 3600 * peak_of(card, row.dtype))
     share = share_of_a_cluster(card, row.gpus, row.run_kind)
     inputs = features_of_benchmark(row.gpus) if row.run_kind == BENCHMARK else features(share, row.active, row.year)
     return PublishedRun(row, constants_of(card), math.log(used), inputs)

@@ -53,7 +53,8 @@ def compared(rows: Sequence[RunRow], level: float, inside: bool) -> list[Compare
                 Compared(row.id, "device_hours", None, None, None, row.hours, group, row.why, "", row.suspect, group)
             )
             continue
-        middle, low, high = (runs.hours(runs.flops_of(row), peak, u) for u in (found.mfu, found.high, found.low))
+        done, held = runs.flops_of(row), runs.share_held(row)
+        middle, low, high = (runs.hours(done, peak, u) * held for u in (found.mfu, found.high, found.low))
         why = "" if row.hours else "its hours are not published"
         answers.append(
             Compared(row.id, "device_hours", middle, low, high, row.hours, group, why, "", row.suspect, group)
