@@ -93,7 +93,7 @@ def test_sparse_figures_are_separate_from_dense_ones() -> None:
 
 
 def test_a_missing_peak_is_refused_never_replaced() -> None:
-    for name, dtype in (("v100", "bf16"), ("a100", "fp8"), ("t4", "bfloat16"), ("m1-max", "fp16"), ("h100", "nvfp4")):
+    for name, dtype in (("v100", "bf16"), ("a100", "fp8"), ("t4", "bf16"), ("gtx-titan-x", "fp16"), ("h100", "nvfp4")):
         with pytest.raises(Refused, match=r"no .* peak") as caught:
             hardware.find(name).peak(dtype)
         assert caught.value.status == 3
@@ -108,7 +108,7 @@ def test_tf32_and_fp32_are_different_rates() -> None:
 
 
 def test_default_dtype_is_bf16_else_fp16_else_fp32() -> None:
-    assert [hardware.find(n).default_dtype for n in ("h100", "v100", "m1-max")] == ["bf16", "fp16", "fp32"]
+    assert [hardware.find(n).default_dtype for n in ("h100", "v100", "gtx-titan-x")] == ["bf16", "fp16", "fp32"]
 
 
 def test_unknown_names_give_the_nearest() -> None:
@@ -203,7 +203,7 @@ def test_every_accelerator_is_complete_and_plausible(slug: str) -> None:
     assert h.vendor
     assert h.tier in "ABC"
     assert h.memory >= 10**9
-    assert 10**11 <= h.memory_bandwidth <= 2e13
+    assert 6e10 <= h.memory_bandwidth <= 2e13
     assert 1e12 <= h.peak(h.default_dtype) <= 1e16
     assert 0.8 < h.capacity / h.memory < 1.08  # gigabytes are sold, GiB less a reserve are had
     for dtype in h.peaks:
