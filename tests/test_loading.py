@@ -60,7 +60,7 @@ def test_a_load_that_fits_changes_no_verdict() -> None:
     assert everywhere["verdict"] == waiting["verdict"] == "fits"
 
 
-@pytest.mark.parametrize("more", ["--zero 3", "--zero 2 --quantized nf4", "--zero 3 --quantized nf4 --max micro-batch"])
+@pytest.mark.parametrize("more", ["--zero 3", "--zero 2 --quantized nf4", "--zero 2 --quantized nf4 --max micro-batch"])
 def test_where_nothing_waits_to_be_divided_its_place_is_refused(more: str) -> None:
     assert run_line(f"{LINE} {more} --loading gpu").status == 2
 
@@ -101,3 +101,48 @@ def test_suggestions_fit_while_they_are_loaded_too(more: str) -> None:
     assert any("--loading host" in row["command"] for row in rows)
     for row in rows:
         assert run_line(f"{row['command'].removeprefix('napkin ')} --must-fit").status == 0
+
+
+PLACES = ["", " --loading gpu", " --loading host"]
+QLORA = "llama2-70b --hardware rtx3090 --framework fsdp --quantized nf4 --lora-rank 16 --seq 512 --recompute full"
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("gpus", ["--gpus 4", "--gpus 16", "--gpus 4 --hardware a100"])
+def test_no_command_calls_fitting_what_memory_does_not(place: str, gpus: str) -> None:
+    """Each answer, put back into memory, has the verdict that the command gave."""
+    job = f"{QLORA} {gpus}{place}"
+    found = run_line(f"memory {job} --zero 3 --max micro-batch --json").data
+    largest = int(found["values"]["max/micro_batch"]) or 1
+    assert run_line(f"memory {job} --zero 3 --micro-batch {largest} --json").data["verdict"] == found["verdict"]
+    surely = int(found["low"]["max/micro_batch"])
+    assert not surely or run_line(f"memory {job} --zero 3 --micro-batch {surely} --must-fit").status == 0
+    step = run_line(f"step {job} --zero 3 --json").data["notes"]
+    memory = run_line(f"memory {job} --zero 3 --json").data["verdict"]
+    assert any(note.startswith(f"memory: {memory}") for note in step) == (memory != "fits")
+
+
+@pytest.mark.parametrize(
+    ("place", "verdict"),
+    [("", "too close to call"), (" --loading gpu", "impossible"), (" --loading host", "too close to call")],
+)
+def test_plan_lists_layouts_with_the_verdict_that_memory_gives(place: str, verdict: str) -> None:
+    """On GPUs of 24 GB and of 48 GB: only the latter hold 41 GB of weights."""
+    for gpu, said in (("rtx3090", verdict), ("a40", "fits")):
+        found = run_line(f"plan {QLORA.replace('rtx3090', gpu)} --gpus 4{place} --zero 3 --tp 1 --json")
+        assert found.data["verdict"] == said
+        for row in found.data["rows"][:3]:
+            layout = row["command"].split("napkin step ")[1].replace(" --stack fsdp-eager", "")
+            assert run_line(f"memory {layout} --json").data["verdict"] == row["fit"]
+    assert ("while loading" in found.out) == (place != " --loading host")
+
+
+def test_the_fewest_gpus_hold_the_weights_that_each_loads() -> None:
+    """37 GB of weights on a GPU of 24, on however many GPUs they are divided afterwards."""
+    job = f"memory {QLORA} --zero 3 --min gpus"
+    unstated, everywhere, waiting = (run_line(f"{job}{place} --json") for place in PLACES)
+    assert unstated.data["verdict"] == "too close to call"
+    assert waiting.data["verdict"] == "fits"
+    assert unstated.values["gpus"] == waiting.values["gpus"]
+    assert everywhere.status == 1
+    assert "--loading host" in everywhere.err

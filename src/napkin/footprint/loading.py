@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from napkin.elementwise import Flag, Number, ceil_div, where
 from napkin.errors import DOES_NOT_FIT, UNDECIDED
-from napkin.footprint import memory
-from napkin.footprint.prepared import prepare
+from napkin.footprint.local_weights import states_of
+from napkin.footprint.memory import weights_of_all
 from napkin.operations.model import Model
 from napkin.record import replace
 from napkin.training.setup import Setup
@@ -19,19 +20,32 @@ _load_state_dict_into_meta_model; pull request 29587); its earlier releases and 
 (core_model_loading.py, convert_and_load_state_dict_in_model), unless a device_map says so."""
 
 
-def loaded_by_each(model: Model, setup: Setup) -> int:
-    """Return the bytes of weights that each GPU holds if they wait there; 0 where they are not quantized while they are
-    loaded, or not divided afterwards."""
+def quantizes(setup: Setup) -> bool:
+    """Return whether weights are quantized while they are loaded."""
     tuning = setup.implementation.tuning
-    if tuning is None or not tuning.quantized or setup.framework.program or int(setup.layout.zero) < 3:
-        return 0
-    if int(setup.layout.gpus) == 1:
-        return 0
-    whole = replace(setup, layout=setup.layout.replaced(zero=0), offload=())
-    return int(memory.holding(prepare(model, whole), 0).parameters)
+    return tuning is not None and bool(tuning.quantized) and not setup.framework.program
 
 
-def after_loading(verdict: str, loaded: float, capacity: float, place: str) -> str:
+def loaded_by_each(model: Model, setup: Setup) -> Number:
+    """Return the bytes of weights that each GPU holds if they wait there, of the mean pipeline stage; 0 where they are
+    not quantized while they are loaded, or not divided afterwards."""
+    if not quantizes(setup):
+        return 0
+    layout = setup.layout
+    whole = replace(setup, layout=layout.replaced(zero=0), offload=())
+    parameters, _, _ = states_of(weights_of_all(model, whole), whole)
+    return where((layout.zero >= 3) & (layout.gpus > 1), ceil_div(parameters, layout.pp), 0)
+
+
+def overloads(model: Model, setup: Setup, capacity: Number) -> Flag:
+    """Return whether all weights, on a GPU before ranks divide them, may be more than it holds."""
+    if setup.loading == HOST:
+        return False
+    held: Flag = loaded_by_each(model, setup) > capacity
+    return held
+
+
+def after_loading(verdict: str, loaded: Number, capacity: Number, place: str) -> str:
     """Return the verdict on a run from that on its steps. loaded, capacity: bytes of a GPU; place: where the weights
     wait, "" if that is not stated."""
     if loaded <= capacity or place == HOST or verdict == DOES_NOT_FIT:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from napkin.counting.params import params
 from napkin.footprint import capacity
+from napkin.footprint.loading import loaded_by_each
 from napkin.planning.fewest import LIMIT
 from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request, forced, near_values
@@ -23,6 +24,12 @@ TRIED = 16
 def reasons(question: LayoutQuestion, request: Request, found: FittingLayouts | None) -> list[str]:
     """Return why the request has no layout, or none that fits."""
     capacity = question.hardware.capacity
+    if found is not None and found.least is not None and found.least_used <= capacity:
+        held = loaded_by_each(request.model, question.setup(found.least))
+        return [
+            f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')} while loading: "
+            f"{human(held, 'byte')} of weights on each GPU before ranks divide them, unless --loading host"
+        ]
     if found is not None and found.least is not None:
         return [
             f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')}: the smallest takes "

@@ -67,8 +67,12 @@ def largest_that_fits(
     def evaluated(value: int) -> Fit:
         return evaluate(*_changed(what, model, setup, value))
 
+    def likely(value: int) -> bool:
+        found = evaluated(value)
+        return bool(found.reported.used.value <= available) and found.loads != NOT
+
     unit, most = _range(what, model, setup)
-    by_estimate = enlarge.largest_that_fits(lambda n: bool(evaluated(n).reported.used.value <= available), unit, most)
+    by_estimate = enlarge.largest_that_fits(likely, unit, most)
     certain = enlarge.largest_that_fits(lambda n: evaluated(n).verdict == FITS, unit, most)
     possible = enlarge.largest_that_fits(lambda n: evaluated(n).verdict != NOT, unit, most)
     value = certain if surely else by_estimate

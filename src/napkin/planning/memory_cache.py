@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from napkin.elementwise import where
+from napkin.footprint.loading import GPU, overloads
 from napkin.footprint.memory import least_states
 from napkin.options.layout import FIELDS
-from napkin.planning.blocks import Block, blocks
+from napkin.planning.blocks import Block, blocks, spread
 from napkin.planning.grid import Array, Grid, Request, grid
 from napkin.planning.layout_memory import ROUNDING, used
 from napkin.record import fields, record, replace
@@ -65,9 +67,12 @@ class Memory:
 
     def fitting(self, number: int, wanted: Array, capacity: float) -> Fitting:
         """Return those of the wanted layouts of a block that fit."""
-        fits = wanted & (self.used[number] <= capacity)
+        request, block = self.request, self.blocks[number]
+        loads = overloads(request.model, replace(request.setup, layout=block.layout), capacity)
+        fits = wanted & (self.used[number] <= capacity) & np.logical_not(loads & (request.setup.loading == GPU))
+        upper = spread(where(loads, math.inf, self.upper[number]), fits.shape)
         cells = np.flatnonzero(fits.any(axis=(0, 1)))
-        arrays = (array[..., cells] for array in (self.used[number], self.upper[number], fits))
+        arrays = (array[..., cells] for array in (self.used[number], upper, fits))
         return Fitting(self.blocks[number].kept(cells), cells, *arrays)
 
     def alone(self, capacity: float) -> Memory:

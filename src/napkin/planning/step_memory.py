@@ -52,7 +52,8 @@ def with_wider_ends(found: Fit, times: float, capacity: int | None) -> Fit:
             elementwise.ceiling(middle * (high / middle) ** times),
         )
     reported = replace(found.reported, ends=ends)
-    return replace(found, reported=reported, verdict=verdicts.verdict(reported, capacity))
+    steps = verdicts.verdict(reported, capacity)
+    return replace(found, reported=reported, verdict=verdicts.worse(steps, found.loads), steps=steps)
 
 
 def kept_tensors(step: PreparedStep) -> list[SavedTensor]:

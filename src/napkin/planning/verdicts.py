@@ -9,6 +9,7 @@ from napkin.elementwise import Number, is_zero
 from napkin.errors import DOES_NOT_FIT, UNDECIDED
 from napkin.footprint import allocator, memory
 from napkin.footprint.allocator import CONTEXT, Figure, Flow, Reported
+from napkin.footprint.loading import after_loading, loaded_by_each
 from napkin.footprint.prepared import PreparedStep, prepare
 from napkin.footprint.rank import Rank
 from napkin.footprint.stages import places
@@ -26,12 +27,19 @@ VERDICTS = (FITS, UNDECIDED, NOT)
 
 @record
 class Fit:
-    """The memory of a step and its verdict. `rank`: the worst rank."""
+    """The memory of a step and its verdict.
+
+    rank     the worst rank
+    verdict  on the run: on its steps, and on the weights that each GPU holds while they are loaded
+    steps    on its steps alone         loads  on the weights alone; each is "" without a capacity
+    """
 
     step: PreparedStep
     rank: Rank
     reported: Reported
     verdict: str
+    steps: str
+    loads: str
 
 
 def mode_of(setup: Setup) -> str:
@@ -128,7 +136,19 @@ def evaluate(
     found = figures_of(setup, rank.live, rank.flow(setup), width, copies, context)
     if capacity is not None:
         found = allocator.within(found, capacity)
-    return Fit(step, rank, found, verdict(found, capacity))
+    steps = verdict(found, capacity)
+    loads = "" if capacity is None else on_loading(model, setup, capacity)
+    return Fit(step, rank, found, worse(steps, loads), steps, loads)
+
+
+def on_loading(model: Model, setup: Setup, capacity: Number) -> str:
+    """Return whether the weights that each GPU holds while a checkpoint is loaded fit."""
+    return after_loading(FITS, loaded_by_each(model, setup), capacity, setup.loading)
+
+
+def worse(first: str, second: str) -> str:
+    """Return the worse of two verdicts; "" if neither was given."""
+    return max(first, second, key=("", *VERDICTS).index)
 
 
 def narrow_copies(setup: Setup, rank: Rank) -> Number:

@@ -87,6 +87,7 @@ class Setup:
     task     the training task            forwards  its passes without gradients
     save     how a sharded state is saved (footprint/saving.py)
     generation  of the GPU: how large the workspaces of its matrix products are
+    loading  where quantized weights wait until ranks divide them (footprint/loading.py), "" if that is not stated
     widths   margins of the figures, on one GPU and on several: if saved tensors were measured on the code, and if not
     """
 
@@ -113,6 +114,7 @@ class Setup:
     forwards: tuple[ForwardPass, ...] = ()
     save: str = "sharded"
     generation: str = ""
+    loading: str = ""
     widths: tuple[tuple[Width, Width], tuple[Width, Width]] = ((EXACT, EXACT), (EXACT, EXACT))
 
     @property

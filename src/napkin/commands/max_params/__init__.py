@@ -15,13 +15,15 @@ from napkin.commands.max_params.shape import (
 )
 from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_usual_policy
 from napkin.commands.question.nodes import read_gpus
-from napkin.commands.question.setup import read_optimizer, read_setup
+from napkin.commands.question.setup import read_loading, read_optimizer, read_setup
 from napkin.commands.screens.max_params import screen
 from napkin.commands.screens.setup import trained_part
 from napkin.errors import NapkinError
 from napkin.footprint import capacity
+from napkin.footprint.loading import loaded_by_each
 from napkin.footprint.served_weights import stored
 from napkin.inputs.hardware import Hardware
+from napkin.operations.model import Model
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.training import FROZEN, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.verdicts import FITS, VERDICTS
@@ -29,6 +31,7 @@ from napkin.record import record
 from napkin.render.answer import Answer
 from napkin.term import Term
 from napkin.training.precision import precision
+from napkin.training.setup import Setup
 
 STATES = (*MACHINE_SIZE, "precision", "optimizer", "momentum")
 """Options that the ceiling depends on."""
@@ -120,8 +123,14 @@ def _read_layout_fit(inputs: Inputs) -> LayoutFit:
     for name, value in SETUP_DEFAULTS.items():
         inputs.default(name, value)
     tp, pp, vp = inputs.integer("tp"), inputs.integer("pp"), inputs.integer("vp")
+
+    def setup_for(model: Model) -> Setup:
+        setup = read_setup(inputs, model)
+        read_loading(inputs, loaded_by_each(model, setup))
+        return setup
+
     return LayoutFit(
-        setup_for=lambda model: read_setup(inputs, model),
+        setup_for=setup_for,
         tp=tp,
         pp=pp,
         stages=pp * vp if vp > 1 else 1,
@@ -224,6 +233,7 @@ COMMAND = Command(
         "dtype",
         "like",
         *LAYOUT,
+        "loading",
     ),
     verdicts=VERDICTS,
     success=FITS,

@@ -124,7 +124,7 @@ def fitting_shape(layout: LayoutFit, hardware: Hardware, config: Config) -> Fitt
             return problem
         return model
 
-    model = largest(lambda fit: bool(fit.reported.used.value <= available.value))
+    model = largest(lambda fit: bool(fit.reported.used.value <= available.value) and fit.loads != NOT)
     if isinstance(model, NapkinError):
         return FittingShape([available], [f"fits/… is omitted: {model.message} under this layout"])
     surely, possibly = largest(lambda fit: fit.verdict == FITS), largest(lambda fit: fit.verdict != NOT)

@@ -90,12 +90,12 @@ def _account(question: MemoryQuestion, found: Fit) -> Answer:
         answer.terms = (*answer.terms, capacity, activation_budget(capacity, terms))
         answer.verdict = found.verdict
     host.judge(answer, terms, question.node, question.host_memory)
-    loading.judge(answer, question)
+    loading.add(answer, question.model, question.setup)
     if capacity is not None and question.must_fit:
         answer.status = STATUS[answer.verdict or found.verdict]
     show(answer, found, terms, capacity, question.hardware.name if question.hardware is not None else "")
     answer.notes += notes_of(question.model, question.setup, found)
-    if question.hardware is not None and question.advise and found.verdict in (NOT, UNDECIDED):
+    if question.hardware is not None and question.advise and found.steps in (NOT, UNDECIDED):
         from napkin.commands.memory.remedies import suggest
 
         suggest(answer, question, question.hardware)

@@ -13,10 +13,11 @@ from napkin.commands.question.machine import read_hardware
 from napkin.commands.question.software import read_most_sharded
 from napkin.errors import NapkinError
 from napkin.evidence.rates.machines import gpus_per_node
+from napkin.footprint.loading import GPU
 from napkin.operations.model import Model
 from napkin.planning.fewest import TRIED, Fewest, fewest
 from napkin.planning.remedy_axes import Options
-from napkin.planning.verdicts import FITS
+from napkin.planning.verdicts import FITS, NOT
 from napkin.record import replace
 from napkin.render.answer import Answer, Shown
 from napkin.render.screen import Next
@@ -56,6 +57,7 @@ def _read_ways(inputs: Inputs, model: Model) -> str:
     ways = [MORE_RANKS] if "global-batch" in inputs.given else []
     ways += ["a smaller --micro-batch"] if inputs.integer("micro-batch") > 1 else []
     wider = inputs.integer("tp") == 1 and "tp" in read_degrees(inputs)
+    ways += ["--loading host"] if inputs.text_or_none("loading") == GPU else []
     ways += ["a shorter --seq"] + (["--tp 8"] if wider else [])
     ways += ["--ep 8"] if model.experts and inputs.integer("ep") == 1 else []
     return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
@@ -112,10 +114,11 @@ def _on(gpus: int, options: Options) -> Options:
 
 
 def read_fewest(inputs: Inputs, model: Model, options: Options) -> Fewest:
-    """Return the fewest GPUs on which the step surely fits."""
+    """Return the fewest GPUs on which the step surely fits, and on which weights can be loaded."""
 
     def fits(gpus: int) -> bool:
         question = read(inputs.changed({"gpus": str(gpus), **_on(gpus, options)}), model)
-        return question.evaluate(question.model, question.setup).verdict == FITS
+        found = question.evaluate(question.model, question.setup)
+        return found.steps == FITS and found.loads != NOT
 
     return fewest(fits, read_machines(inputs, gpus_per_node(read_hardware(inputs, ("memory-size",)))))

@@ -1,22 +1,23 @@
-"""What each GPU holds while a checkpoint is loaded, before ranks divide its quantized weights, against its memory."""
+"""What each GPU holds while a checkpoint is loaded, before ranks divide its quantized weights."""
 
 from __future__ import annotations
 
-from napkin.commands.memory.question import MemoryQuestion
-from napkin.footprint.loading import HOST, after_loading
+from napkin.footprint.loading import HOST, loaded_by_each
+from napkin.operations.model import Model
 from napkin.render.answer import Answer
 from napkin.term import TRUE, leaf
+from napkin.training.setup import Setup
 from napkin.units import human
 
 PATH = "memory/loading"
 SOURCE = "all weights, the linear layers' quantized"
 
 
-def judge(answer: Answer, question: MemoryQuestion) -> None:
-    """Add the bytes that each GPU holds while weights are loaded, unless they wait in host memory; the verdict then
-    covers them too."""
-    loaded, place, capacity = question.loaded, question.loading, question.capacity
-    if not loaded or place == HOST:
+def add(answer: Answer, model: Model, setup: Setup) -> None:
+    """Add the bytes that each GPU holds while weights are loaded, which the verdict covers, unless they wait in host
+    memory."""
+    loaded = int(loaded_by_each(model, setup))
+    if not loaded or setup.loading == HOST:
         return
     answer.terms = (*answer.terms, leaf(PATH, loaded, "byte", TRUE, SOURCE))
     answer.notes.append(
@@ -24,5 +25,3 @@ def judge(answer: Answer, question: MemoryQuestion) -> None:
         "wait in host memory (--loading host: transformers 4.39 to 4.57 under DeepSpeed's ZeRO-3, or under FSDP with "
         "fsdp_cpu_ram_efficient_loading; later ones with a device_map that says so)"
     )
-    if capacity is not None:
-        answer.verdict = after_loading(answer.verdict or "", loaded, capacity.value, place)

@@ -8,10 +8,10 @@ from napkin.commands.memory.notes import source_of
 from napkin.commands.question.confidence import read_confidence, widening
 from napkin.commands.question.layout import divisions
 from napkin.commands.question.machine import check_dtype, read_hardware
-from napkin.commands.question.setup import read_setup
+from napkin.commands.question.setup import read_loading, read_setup
 from napkin.commands.question.usual_stack import read_whose_model
 from napkin.errors import BROKEN, CLOSE, OK, UNDECIDED, NapkinError
-from napkin.footprint.loading import HOST, loaded_by_each
+from napkin.footprint.loading import loaded_by_each
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.planning import verdicts
@@ -41,8 +41,6 @@ class MemoryQuestion:
     tensors      whether kept tensors are listed             advise        whether remedies are wanted
     snapshot     the measured memory and its source, or None
     node         GPUs that share a host                      host_memory   bytes of that host, None: not given
-    loaded       bytes that each GPU holds if it loads all weights before ranks divide them, 0 if none does
-    loading      where weights wait until they are divided, "" if not stated
     asked        the options as given, to read the same question with other options
     """
 
@@ -59,19 +57,11 @@ class MemoryQuestion:
     snapshot_from: str = ""
     node: int = 1
     host_memory: float | None = None
-    loaded: int = 0
-    loading: str = ""
 
     @property
     def capacity(self) -> Term | None:
         """Memory of one accelerator, in bytes."""
         return None if self.hardware is None else self.hardware.term("capacity", "memory/capacity", "byte")
-
-    @property
-    def overloads(self) -> bool:
-        """Whether all weights, on a GPU before ranks divide them, may be more than it holds."""
-        capacity = self.capacity
-        return capacity is not None and self.loading != HOST and self.loaded > capacity.value
 
     @property
     def source(self) -> str:
@@ -121,15 +111,7 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
 
         check_holds(snapshot, inputs.given["snapshot"].where or "--snapshot", str(path), hardware)
     node, host_memory = read_host(inputs, setup, hardware)
-    loaded = loaded_by_each(model, setup)
-    if maximize is not None or snapshot is not None:
-        inputs.depends(("loading",), False, "the answer is about the steps, not about what is before them")
-    inputs.depends(
-        ("loading",),
-        loaded > 0 and maximize is None and snapshot is None,
-        "no weights are quantized while they are loaded and divided afterwards",
-        "--quantized nf4 --zero 3",
-    )
+    read_loading(inputs, loaded_by_each(model, setup), snapshot is None)
     return MemoryQuestion(
         model=model,
         setup=setup,
@@ -144,8 +126,6 @@ def read(inputs: Inputs, model: Model) -> MemoryQuestion:
         snapshot_from=path or "",
         node=node,
         host_memory=host_memory,
-        loaded=loaded,
-        loading=inputs.text_or_none("loading") or "",
     )
 
 

@@ -133,7 +133,7 @@ def evaluated(question: MemoryQuestion, options: Options, hardware: Hardware) ->
         if _shards_alone(setup, options):
             kept = {name: text for name, text in options.items() if name not in UNSHARDED}
             return evaluated(question, kept, hardware)
-        setup = replace(setup, save=read_save(asked, setup))
+        setup = replace(setup, save=read_save(asked, setup), loading=HOST)  # said where it matters (_loaded)
         if not setup.offload and least_states(question.model, setup) > hardware.capacity:
             return TOO_LARGE
         return read_within_host(question.evaluate(question.model, setup), asked, hardware, question.source)

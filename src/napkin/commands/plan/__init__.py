@@ -107,6 +107,7 @@ COMMAND = Command(
         *ROLLOUT,
         *FROZEN,
         "offload",
+        "loading",
         *UNTIMED,
         *RATE_OPTIONS,
         "profile",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from napkin.commands.memory import loading
 from napkin.commands.memory.host import judge as judge_node
 from napkin.commands.memory.host import keeps, read_node, read_whether_kept
 from napkin.commands.plan.backends import record_software
@@ -103,6 +104,7 @@ def on_one(question: PlanQuestion, request: Request) -> Answer:
     record_software(question.asked, request, chosen.layout)
     judge(question, answer, chosen.fit)
     judge_host(question, answer, chosen.layout)
+    loading.add(answer, request.model, question.layouts.setup(chosen.layout))
     return answer
 
 

@@ -12,7 +12,7 @@ from napkin.commands.question.divisions import check_search
 from napkin.commands.question.layout import check_heads, read_context, read_expert_load, read_zero
 from napkin.commands.question.machine import RATES, WHICH, read_hardware
 from napkin.commands.question.model import read_images_of_sequence, read_model, read_sequence, read_target
-from napkin.commands.question.setup import read_setup_around, read_trainer_recompute
+from napkin.commands.question.setup import read_loading, read_setup_around, read_trainer_recompute
 from napkin.commands.question.software import read_whether_staged
 from napkin.commands.question.step_model import read_asynchronous, read_rates_profile, read_unmeasured
 from napkin.commands.question.tasks import read_task
@@ -22,6 +22,7 @@ from napkin.evidence.predictions import one_run
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.rates.machines import machine
 from napkin.evidence.rates.of_step import Asynchronous
+from napkin.footprint.loading import quantizes
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.implementations import HUGGING_FACE
@@ -68,6 +69,7 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
         inputs.redefault("stack", TUNES_ON)
     shared = _read_shared(inputs, model, seq, images)
     setup, sharded = read_setup_around(inputs, model, shared), read_sharded(inputs, model, shared)
+    read_loading(inputs, quantizes(setup))
     _read_bounds(inputs, setup, alone)
     asynchronous = read_asynchronous(inputs)
     prediction = read_unmeasured(inputs, model, setup, hardware)

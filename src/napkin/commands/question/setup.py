@@ -12,7 +12,7 @@ from napkin.commands.question.machine import read_generation, read_usual_format,
 from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_micro_batches, read_sampled, read_task
-from napkin.elementwise import is_array
+from napkin.elementwise import Flag, Number, is_array
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.intervals.margins import Asked, widths_of
 from napkin.operations.implementations import ALWAYS, EFFICIENT, FLASH, FLASH_2, Implementation
@@ -63,6 +63,15 @@ def read_setup(inputs: Inputs, model: Model) -> Setup:
     layout = read_layout(inputs, model)
     check_layout(inputs, read_framework(inputs), layout)
     return read_setup_around(inputs, model, layout)
+
+
+def read_loading(inputs: Inputs, waits: Number | Flag, whole: bool = True) -> None:
+    """Refuse where weights wait until ranks divide them if none do. waits: the bytes that do; whole: the answer covers
+    more than the steps."""
+    if not whole:
+        inputs.depends(("loading",), False, "the answer is about the steps, not about what is before them")
+    why = "no weights are quantized while they are loaded and divided afterwards"
+    inputs.depends(("loading",), whole and bool(waits), why, "--quantized nf4 --zero 3")
 
 
 def read_trainer_recompute(inputs: Inputs) -> None:
@@ -128,6 +137,7 @@ def read_setup_around(inputs: Inputs, model: Model, layout: Layout) -> Setup:
         task=task,
         forwards=read_micro_batches(inputs, (*read_sampled(inputs, model), *read_forwards(inputs, framework))),
         generation=read_generation(inputs),
+        loading=inputs.text_or_none("loading") or "",
         widths=widths_of(framework.name, asked),
     )
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.machine import RATES, check_trains_in, read_hardware, record_rates
-from napkin.commands.question.setup import read_setup
+from napkin.commands.question.setup import read_loading, read_setup
 from napkin.commands.question.untimed import check_generates, check_host_link, check_timed
 from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.of_step import Asynchronous
 from napkin.evidence.software.stacks import stack
+from napkin.footprint.loading import loaded_by_each
 from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.record import record, replace
@@ -53,6 +54,7 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     """Read the setup, accelerator and software of a step to predict; uses: the accelerator's figures that the answer
     depends on."""
     setup = read_setup(inputs, model)
+    read_loading(inputs, loaded_by_each(model, setup))
     check_timed(inputs, setup)
     if setup.layout.images:
         if setup.layout.pp > 1:
@@ -200,6 +202,8 @@ def memory_terms(model: Model, setup: Setup, capacity: int | None = None) -> tup
     notes = []
     if capacity is not None and found.verdict != FITS:
         used = human(found.reported.used.value, "byte")
+        if found.steps == FITS:
+            used = f"{human(loaded_by_each(model, setup), 'byte')} of weights while loading"
         notes.append(f"memory: {found.verdict}: {used} of {human(capacity, 'byte')}")
         notes.append("napkin memory with the same options lists what would make it fit")
     return [found.reported.used.renamed("memory/total")], found.verdict, notes

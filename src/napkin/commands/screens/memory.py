@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from napkin.commands.memory.loading import PATH as LOADING
 from napkin.commands.memory.question import MemoryQuestion
 from napkin.commands.screens.setup import driver_of, of_setup, role_of
 from napkin.commands.screens.suggestions import first_command, host_line, would_fit
@@ -68,7 +69,7 @@ def of_step(question: MemoryQuestion, found: Fit, answer: Answer) -> Screen:
         _headline(question, found, answer),
         found.verdict or "",
         quantities(shown),
-        [_peak(found), *_on_loading(question), *_remarks(answer, found)],
+        [_peak(found), *_on_loading(found, answer, question.setup.loading), *_remarks(answer, found)],
         would_fit(remedies, TUNING_REMEDIES if question.setup.tunes else REMEDIES),
         next=_next(question, found, remedies, answer.verdict),
     )
@@ -90,7 +91,7 @@ def of_largest(question: MemoryQuestion, found: LargestFit, answer: Answer) -> S
         _most(what, found, terms, question.confidence),
         found.fit.verdict or "",
         quantities([used, *_binding(what, found), *_rows(found.fit, answer, capacity.value, hardware)]),
-        [_peak(found.fit)],
+        [_peak(found.fit), *_on_loading(found.fit, answer, question.setup.loading)],
         would_fit(remedies, REMEDIES),
         next=first_command(remedies, float(question.setup.layout.gpus)) if remedies else following,
     )
@@ -134,9 +135,9 @@ def _headline(question: MemoryQuestion, found: Fit, answer: Answer) -> list[str]
         return [f"{size(used)} per GPU", ends]
     on_gpu = [f"{size_of(used, capacity.value)} per GPU", ends]
     terms = answer.by_path()
-    if answer.verdict == NOT and found.verdict != NOT and "memory/host/capacity" not in terms:
-        return [f"{NOT.upper()} while loading", f"{size_of(question.loaded, capacity.value)} per GPU"]
-    if answer.verdict == NOT and found.verdict != NOT:
+    if answer.verdict == NOT and found.steps != NOT and "memory/host/capacity" not in terms:
+        return [f"{NOT.upper()} while loading", f"{size_of(terms[LOADING].value, capacity.value)} per GPU"]
+    if answer.verdict == NOT and found.steps != NOT:
         kept = size_of(terms["memory/host"].value, terms["memory/host/capacity"].value)
         return [f"{NOT.upper()} the host", f"{kept} per node", *on_gpu]
     return [(answer.verdict or "").upper(), *on_gpu]
@@ -240,23 +241,23 @@ def _remarks(answer: Answer, found: Fit) -> list[str]:
     terms = answer.by_path()
     if "memory/host/capacity" in terms:
         return [host_line(terms["memory/host"].value, terms["memory/host/capacity"].value)]
-    if found.verdict == FITS or answer.extra.get("suggestions") != []:
+    if found.steps == FITS or answer.extra.get("suggestions") != []:
         return []
     return ["Nothing that napkin tries makes it fit: recomputation, ZeRO, smaller micro-batches, more GPUs, …"]
 
 
-def _on_loading(question: MemoryQuestion) -> list[str]:
+def _on_loading(found: Fit, answer: Answer, place: str) -> list[str]:
     """Say that all weights do not fit on each GPU, where they may be there before ranks divide them."""
-    if not question.overloads:
+    if found.loads in ("", FITS):
         return []
-    held = f"{size(question.loaded)} of weights"
-    where = "are" if question.loading else "may be"
+    held = f"{size(answer.by_path()[LOADING].value)} of weights"
+    where = "are" if place else "may be"
     return [f"while loading: {held} {where} on each GPU before ranks divide them"]
 
 
 def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict: str | None) -> Next | str:
     """Return the next command: the first change that fits, the largest micro-batch, or an accelerator to fit on."""
-    if found.verdict == FITS and verdict != FITS and question.setup.save == FULL:
+    if found.steps == FITS and verdict != FITS and question.setup.save == FULL:
         return Next({"save": None, "host-memory": None})  # each rank saves its own part
     if remedies and question.setup.tunes:
         return str(remedies[0]["command"])
@@ -264,11 +265,11 @@ def _next(question: MemoryQuestion, found: Fit, remedies: Sequence[Row], verdict
         return first_command(remedies, float(question.setup.layout.gpus))
     if question.hardware is None:
         return Next({"hardware": "h100"})
-    if found.verdict == FITS and verdict != FITS and question.overloads:
+    if found.steps == FITS and verdict != FITS and found.loads != FITS:
         return Next({"loading": "host"})
-    if found.verdict == FITS and verdict != FITS:
+    if found.steps == FITS and verdict != FITS:
         return Next({"offload": None, "host-memory": None})
-    if found.verdict == FITS:
+    if found.steps == FITS:
         return Next({"max": "micro-batch", **dict.fromkeys(("micro-batch", "tensors", "host-memory", "loading"))})
     return smaller(question)
 

@@ -192,6 +192,7 @@ COMMAND = Command(
         "mtp",
         *SETUP_OPTIONS,
         *STATE_OPTIONS,
+        "loading",
         *ROLLOUT,
         *STAGE_OPTIONS,
         "hardware",
