@@ -53,6 +53,28 @@ def test_a_sequence_has_the_length_that_its_group_is_padded_to() -> None:
     assert run_tokens(layout, lengths, "limit") == 10 + 100
 
 
+def test_ranks_that_gather_layers_together_wait_for_the_longest_sequences() -> None:
+    """The longest of 2 responses has 90.2 tokens, 18.0 above the mean; of means of 4, half as many above. Ranks that
+    hold all weights, and micro-batches of as many tokens, wait for none; padded ones, for the longest of all ranks."""
+    lengths = RolloutLengths(prompt=10, response=round(longest_of(HALF, 1)), longest=100, answers=8, prompts=8)
+    one, four = (Layout(seq=82, micro=m, micro_batches=32 // m, dp=2, zero=3) for m in (1, 4))
+    assert [run_tokens(layout, lengths, "") for layout in (one, four)] == [82 + 18, 82 + 9]
+    assert run_tokens(one, lengths, "", even=True) == 82
+    assert run_tokens(one.replaced(zero=2), lengths, "") == 82
+    assert run_tokens(one.replaced(dp=1), lengths, "") == 82
+    assert run_tokens(one, lengths, "micro-batch") == 10 + math.ceil(longest_of(lengths.spread, 2))
+
+
+def test_micro_batches_of_as_many_tokens_wait_for_none() -> None:
+    """A library that packs tokens is faster than with as many sequences, where these are gathered from all ranks."""
+    line = f"{STEP} --trainer verl".replace("--micro-batch 32", "").replace("1.5b", "7b")
+    packed, counted = (
+        json.loads(written(f"{line} {more}", "json"))["values"]["step/update"]
+        for more in ("--micro-batch-tokens 2400", "--micro-batch 4")
+    )
+    assert 1.1 * packed < counted < 1.8 * packed
+
+
 def test_passes_over_padding_take_as_many_times_longer() -> None:
     """Sequences of 600 tokens padded to 1,200: twice the products, and the generation is the same."""
     free, padded = (
@@ -79,7 +101,7 @@ def test_attention_grows_with_the_mean_square_of_lengths() -> None:
 
     def compute(response: int, longest: int, more: str) -> float:
         line = STEP.replace("--response-tokens 500 --max-response-tokens 1000", "")
-        line += f" --trainer verl --response-tokens {response} --max-response-tokens {longest} {more}"
+        line += f" --trainer verl --zero 2 --response-tokens {response} --max-response-tokens {longest} {more}"
         return float(json.loads(written(line, "json"))["values"]["step/update/compute"])
 
     same, twice, most = (compute(4000, longest, "--no-padding") for longest in (4000, 8000, 16000))

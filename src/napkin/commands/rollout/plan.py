@@ -121,14 +121,11 @@ def _read_freedom(inputs: Inputs, layouts: LayoutQuestion) -> Freedom:
         shares=(place.share,) if ":" in (inputs.text_or_none("rollout") or "") else (place.share, place.share / 2),
         asleep=trainer.sleeps,
         away=read_away(inputs, trainer, place),
-        movable=trainer.movable,
         where=place.word,
         apart=place.gpus,
         ranks=inputs.integer_or_none("rollout-tp"),
-        family=trainer.engine,
-        broadcast=trainer.broadcast,
-        scores=trainer.scores,
-        padded=trainer.padded,
+        trainer=trainer,
+        stated="micro-batch" in inputs,
         host=host,
         form=read_form(inputs, trainer),
         shared=read_shares(inputs, trainer),
@@ -259,4 +256,6 @@ def _command(plan: RolloutPlan, one: RolloutLayout) -> str:
         else:
             usual = name not in own and str(value) == SETUP_DEFAULTS.get(name)
             changes[name] = None if usual else str(value)
+    if one.tokens:
+        changes |= {"micro-batch": None, "micro-batch-tokens": str(one.tokens // int(one.layout.cp))}
     return " ".join(pieces_of("step", plan.given, changes))

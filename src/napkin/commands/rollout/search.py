@@ -12,15 +12,16 @@ from napkin.errors import NapkinError
 from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.operations.model import Model
 from napkin.planning.layouts import LayoutQuestion, best, recommended
-from napkin.planning.padding import as_run
+from napkin.planning.padding import TrainerPasses
 from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollout_memory import RolloutFit, Sharing, hosted_between, moved_away, spanned, weigh
-from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, micro_batches, ranks_needed, scored
+from napkin.planning.rollouts import APART, FORMAT, PARTS, Engine, micro_batches, packed, ranks_needed, scored
 from napkin.planning.verdicts import FITS, NOT
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.training.layout import Layout
 from napkin.training.setup import Setup
+from napkin.training.trainer import Trainer
 
 TRIED = 5
 """Layouts of the trainer that are evaluated with each engine: the fastest ones, and the Pareto front of time and
@@ -34,12 +35,9 @@ class Freedom:
     shares   of each GPU's memory if it is colocated, until a step surely fits
     asleep   whether the engine sleeps during training
     away     the trainer's states that are offloaded during generation
-    movable  those that its library can offload then
     where    "", colocated or separate, as given            apart  GPUs of a separate engine, if given
     ranks    its tensor-parallel ranks, None: searched
-    family   of engines that the trainer's library starts   broadcast  byte/s at which it sends all weights to them
-    scores   whether logits are computed only for the responses
-    padded   what sequences of its micro-batches are padded to, "" if they are not
+    trainer  the library                                    stated  the sequences of its micro-batches are given
     host     bytes of the memory of a node's host, None: not given
     form, shared  number format of the weights of a colocated engine, and whether it shares the trainer's
     eager    seconds in which its host launches the kernels of a layer, 0 with CUDA graphs
@@ -48,30 +46,36 @@ class Freedom:
     shares: tuple[float, ...]
     asleep: bool
     away: tuple[str, ...]
-    movable: tuple[str, ...]
     where: str
     apart: int
     ranks: int | None
-    family: str
-    broadcast: float
-    scores: tuple[str, ...]
-    padded: str
+    trainer: Trainer
+    stated: bool
     host: float | None
     form: str
     shared: bool
     eager: float
 
+    def tokens(self, layout: Layout, lengths: RolloutLengths) -> int:
+        """Return the tokens of a micro-batch as large as a layout's where the library packs as many into each, at least
+        the longest sequence; 0 where it has as many sequences."""
+        if self.stated or not self.trainer.packs or self.trainer.padded:
+            return 0
+        ranks = int(layout.cp)
+        return -(-max(int(layout.micro) * lengths.mean, lengths.most) // ranks) * ranks
+
 
 @record
 class RolloutLayout:
     """One layout of a step: the trainer's layout, the engine, the time of a step and the memory of its phases. open:
-    its time with other mean lengths, if they are unknown."""
+    its time with other mean lengths, if they are unknown; tokens: of a micro-batch, 0 where it has sequences."""
 
     layout: Layout
     sharing: Sharing
     seconds: RolloutSeconds
     fit: RolloutFit
     open: tuple[RolloutSeconds, ...] = ()
+    tokens: int = 0
 
     def ends(self, level: float, named: bool) -> dict[str, tuple[float, float]]:
         """Return the interval of each of its times, in seconds."""
@@ -155,8 +159,8 @@ class RolloutSearch:
                 ranks,
                 share,
                 apart,
-                family=free.family,
-                broadcast=free.broadcast,
+                family=free.trainer.engine,
+                broadcast=free.trainer.broadcast,
                 form=form,
                 shared=free.shared and not apart,
                 eager=free.eager,
@@ -188,8 +192,9 @@ class RolloutSearch:
             return
         chosen = recommended(self.layouts, found, best(self.layouts, found)).layout
         tried = [*found.distinct(TRIED), *found.front()[:TRIED]]
-        layouts = dict.fromkeys([*(found.layout(i) for i in tried), chosen])
-        for layout in layouts:
+        layouts = [*(found.layout(i) for i in tried), chosen]
+        alike = {self._packed(layout).layout: layout for layout in layouts}  # of as many tokens, one of each
+        for layout in alike.values():
             first = self._evaluated(layout, self._sharing(engine, free.away))
             yield first
             more = self._sharing(engine, self._movable())
@@ -198,30 +203,36 @@ class RolloutSearch:
 
     def _sharing(self, engine: Engine, away: tuple[str, ...]) -> Sharing:
         """Return how the trainer and an engine share GPUs, if they do."""
-        return Sharing(engine, self.freedom.asleep, () if engine.apart else away, self.freedom.movable)
+        return Sharing(engine, self.freedom.asleep, () if engine.apart else away, self.freedom.trainer.movable)
 
     def _movable(self) -> tuple[str, ...]:
         """Return the states that can be offloaded during generation: those that are not on the host anyway."""
-        return tuple(one for one in self.freedom.movable if one not in self.layouts.request.setup.offload)
+        return tuple(one for one in self.freedom.trainer.movable if one not in self.layouts.request.setup.offload)
+
+    def _packed(self, layout: Layout) -> Setup:
+        """Return the setup of a layout with the sequences of its micro-batches as the library packs them."""
+        setup, tokens = self.layouts.setup(layout), self.freedom.tokens(layout, self.lengths)
+        return packed(setup, self.lengths, tokens) if tokens else setup
 
     def _evaluated(self, layout: Layout, sharing: Sharing) -> RolloutLayout:
         """Return one layout with its memory, over the longest sequences, and its time, over mean ones."""
         assert sharing.engine is not None
-        setup = scored(self.layouts.setup(layout), self.freedom.scores, self.lengths.longest)
+        trainer, tokens = self.freedom.trainer, self.freedom.tokens(layout, self.lengths)
+        setup = scored(self._packed(layout), trainer.scores, self.lengths.longest)
         spans = (self.lengths, *self.others)
         times = widening(self.confidence)
         first, *rest = (
             weigh(self.model, one, sharing, self.capacity, times=times)
-            for one in micro_batches(setup, spans, not self.freedom.padded)
+            for one in micro_batches(setup, spans, trainer.unpads, tokens)
         )
         fit = spanned(first, rest, self.capacity)
         if not self._hosted(hosted_between(fit.terms, sharing.away), layout):
             fit = replace(fit, verdict=NOT)
         away = moved_away(fit.terms, sharing.away)
         found, *others = (
-            self._seconds(self._prediction(setup, lengths), sharing.engine, away, lengths) for lengths in spans
+            self._seconds(self._prediction(setup, lengths, tokens), sharing.engine, away, lengths) for lengths in spans
         )
-        return RolloutLayout(layout, sharing, found, fit, tuple(others))
+        return RolloutLayout(setup.layout if tokens else layout, sharing, found, fit, tuple(others), tokens)
 
     def _hosted(self, kept: Mapping[str, Term], layout: Layout) -> bool:
         """Return whether host memory of a node suffices for what its GPUs offload during generation."""
@@ -229,9 +240,10 @@ class RolloutSearch:
         there = self.freedom.host
         return there is None or joined * sum(float(one.value) for one in kept.values()) <= there
 
-    def _prediction(self, setup: Setup, lengths: RolloutLengths) -> StepPrediction:
-        """Return the prediction of an optimizer step of a layout, over sequences as they run in the mean."""
-        mean = as_run(setup, lengths, self.freedom.padded)
+    def _prediction(self, setup: Setup, lengths: RolloutLengths, tokens: int) -> StepPrediction:
+        """Return the prediction of an optimizer step of a layout, over sequences as they run in the mean. tokens: of a
+        micro-batch, 0 where it has sequences."""
+        mean = TrainerPasses(lengths, self.freedom.trainer, tokens).timed(setup, stated=not tokens)
         plan, rates = self.layouts.timed(mean)
         at = replace(self.prediction.at, gpus=math.log(int(setup.layout.gpus)), seq=math.log(int(mean.layout.seq)))
         return replace(self.prediction, passes=mean.passes(self.model), plan=plan, rates=rates, at=at)
