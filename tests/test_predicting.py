@@ -81,9 +81,22 @@ def test_a_step_takes_the_share_that_its_flops_say() -> None:
     assert with_it["step/memory_bound"] > without["step/memory_bound"]
 
 
-@pytest.mark.parametrize("command", ["step", "memory"])
-def test_no_module_no_option(command: str) -> None:
-    said = run_line(f"{command} llama3-8b --gpus 8 --hardware h100 --mtp")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step llama3-8b --gpus 8 --hardware h100",
+        "memory llama3-8b --gpus 8 --hardware h100",
+        "plan llama3-8b --gpus 8 --hardware h100",
+        "lint llama3-8b --gpus 8 --hardware h100",
+        "train-time llama3-8b --gpus 8 --hardware h100 --tokens 1T --mfu 0.4",
+        "mfu llama3-8b --hardware h100 --tokens-per-second-per-gpu 9000",
+        "checkpoint llama3-8b",
+        "params llama3-8b",
+        "flops llama3-8b",
+    ],
+)
+def test_no_module_no_option(line: str) -> None:
+    said = run_line(f"{line} --mtp")
     assert said.status == 2
     assert "--mtp has no effect here: llama3-8b has no multi-token prediction modules" in said.err
 
@@ -101,3 +114,107 @@ def test_a_row_says_that_modules_were_trained(tmp_path: Path) -> None:
     found = {one["id"]: one for one in run_line(f"validate {file} --json").data["rows"]}
     assert 1.04 < found["with"]["predicted"] / found["without"]["predicted"] < 1.1  # 81.2 GFLOP a token to 76.3
     assert "llama3-8b has no multi-token prediction modules" in found["none"]["why"]
+
+
+PLANNED = "glm4.5-air --gpus 128 --hardware h100 --seq 4096 --global-batch 1024 --mtp"
+
+
+def test_a_plan_is_about_the_step_and_the_memory_of_its_modules() -> None:
+    rows = [row for row in run_line(f"plan {PLANNED} --json").data["rows"] if row.get("command")]
+    for row in rows[:4]:
+        line = row["command"].removeprefix("napkin step ")
+        assert "--mtp" in line
+        timed = values(f"step {line}")
+        assert timed["step/time"] == pytest.approx(row["time"])
+        assert timed["memory/total"] == pytest.approx(row["memory"])
+        assert timed["mfu"] == pytest.approx(row["mfu"])
+        held = values(f"memory {line.replace(' --stack megatron-core', '')}")
+        assert held["memory/total"] == pytest.approx(row["memory"])
+
+
+def test_a_run_of_given_mfu_takes_the_flops_of_its_modules() -> None:
+    """6N of the active parameters: those of the module are a layer of MLA and experts (7 · 8 + 1 of them), 2h → h, and
+    four norms."""
+    run = "deepseek-v3 --tokens 14.8T --gpus 2048 --hardware h800 --mfu 0.3"
+    time = values(f"train-time {run} --mtp")["time"] / values(f"train-time {run}")["time"]
+    active = [values(f"params deepseek-v3 {more}")["params/active"] for more in ("--mtp", "")]
+    assert time == pytest.approx(active[0] / active[1])
+    rate = "deepseek-v3 --hardware h800 --tokens-per-second-per-gpu 1500"
+    mfu = [values(f"mfu {rate} {more}")["mfu/6nd"] for more in ("--mtp", "")]
+    assert mfu[0] / mfu[1] == pytest.approx(active[0] / active[1])
+
+
+def test_a_checkpoint_holds_the_weights_and_states_of_modules() -> None:
+    saved = [values(f"checkpoint deepseek-v3 {more}")["checkpoint/bytes"] for more in ("--mtp", "")]
+    of = preset("deepseek-v3")
+    module = params(of, mtp=True)["params/total"].value - params(of)["params/total"].value
+    assert saved[0] - saved[1] == 14 * module  # bf16, and fp32 weights and moments
+
+
+SIZES = (
+    "--num-layers 12 --hidden-size 2048 --num-attention-heads 16 --seq-length 4096 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights --bf16 "
+    "--micro-batch-size 1 --global-batch-size 256 --padded-vocab-size 102400 --use-distributed-optimizer"
+)
+MIXED = "--num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 1408 --expert-model-parallel-size 8"
+LATENT = "--multi-latent-attention --qk-layernorm --kv-lora-rank 512"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layer"),
+    [
+        ("", 4 * 2048 * 2048 + 3 * 2048 * 5440),
+        (MIXED, 4 * 2048 * 2048 + 64 * (3 * 2048 * 1408 + 2048)),
+        (
+            f"{MIXED} {LATENT}",
+            2048 * 16 * 192 + 2048 * 576 + 512 + 512 * 16 * 256 + 16 * 128 * 2048 + 64 * (3 * 2048 * 1408 + 2048),
+        ),
+    ],
+)
+def test_a_launch_of_sizes_builds_its_modules(tmp_path: Path, sizes: str, layer: int) -> None:
+    """Each: norms of both inputs, 2h → h, a layer with its two norms, and a last norm."""
+    file = tmp_path / "launch.sh"
+    counts = []
+    for more in ("", "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.1"):
+        file.write_text(f"torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py {SIZES} {sizes} {more}\n")
+        counts.append(values(f"params --from {file}")["params/total"])
+    assert counts[1] - counts[0] == 2 * (2 * 2048 * 2048 + layer + 5 * 2048)
+
+
+BRIDGE = """model:
+  tensor_model_parallel_size: 2
+  expert_model_parallel_size: 64
+  mtp_num_layers: {}
+train:
+  micro_batch_size: 1
+  global_batch_size: 2048
+  train_iters: 100
+"""
+
+
+def test_a_file_that_names_its_model_says_whether_modules_are_trained(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    line = f"step deepseek-v3 --from {file} --gpus 256 --hardware h100"
+    file.write_text(BRIDGE.format("null"))
+    without = values(line)["step/time"]
+    assert values(f"{line} --mtp")["step/time"] > without
+    file.write_text(BRIDGE.format(1))
+    assert values(line)["step/time"] == values(f"{line} --mtp")["step/time"]
+    assert values(f"{line} --no-mtp")["step/time"] == without
+    file.write_text(BRIDGE.format(2))
+    said = run_line(line)
+    assert said.status == 3
+    assert "model.mtp_num_layers: napkin trains as many modules as the model's config.json states" in said.err
+
+
+def test_a_file_is_refused_that_trains_modules_of_a_model_without_them(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text(BRIDGE.format(1))
+    said = run_line(f"step qwen3-30b-a3b --from {file} --gpus 256 --hardware h100")
+    assert said.status == 3
+    assert "qwen3-30b-a3b has no multi-token prediction modules that napkin knows" in said.err
+
+
+def test_a_pasted_line_trains_modules() -> None:
+    line = "step deepseek-v3 --tensor-model-parallel-size 1 --gpus 64 --hardware b200 --expert-model-parallel-size 64"
+    assert values(f"{line} --mtp-num-layers 1")["step/time"] == values(f"{line} --mtp")["step/time"]

@@ -14,3 +14,9 @@ def config_of(shape: Mapping[str, str], given: Mapping[str, OptionText]) -> str:
     """Return the config.json, as text, of the decoder that Megatron-LM builds from these options."""
     length = plain(str(given["seq"].text)) if "seq" in given else None
     return json.dumps(megatron_shape.config_of(shape, length))
+
+
+def trains_predictions(shape: Mapping[str, str]) -> bool:
+    """Return whether a launch trains multi-token prediction modules (megatron/training/arguments.py,
+    --mtp-num-layers)."""
+    return shape.get("mtp-num-layers", "0") != "0"

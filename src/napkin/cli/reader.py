@@ -153,8 +153,10 @@ class Line(OtherTools):
 
     def _model_of_shape(self) -> None:
         """Take the shape that a Megatron launch states as MODEL."""
-        from napkin.cli.megatron import config_of
+        from napkin.cli.megatron import config_of, trains_predictions
 
+        if "mtp" in self._taken and trains_predictions(self._shape):
+            self.given.setdefault("mtp", OptionText(True, where="--mtp-num-layers"))
         if "model" in self.given:
             self.unused += [f"--{name}" for name in self._shape]
             return

@@ -13,7 +13,7 @@ from napkin.errors import NapkinError
 from napkin.evidence.figures import failures
 from napkin.footprint import capacity, storage
 from napkin.operations.model import Model
-from napkin.options.model import MODEL_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PREDICTING
 from napkin.options.training import FROZEN, OF_FROZEN, TRAINED
 from napkin.record import record, replace
 from napkin.render.answer import Answer
@@ -81,7 +81,7 @@ def read(inputs: Inputs) -> CheckpointQuestion:
 
 def _read_saved(inputs: Inputs) -> CheckpointQuestion:
     """Read what is saved: of a model as it is trained, or of a number of parameters that all are."""
-    read_size(inputs, (*MODEL_OPTIONS, *TRAINED))
+    read_size(inputs, (*MODEL_OPTIONS, *PREDICTING, *TRAINED))
     policy = precision(inputs.text("precision"))
     optimizer, _ = optimizer_names.find(inputs.text("optimizer"))
     if not inputs.has("model"):
@@ -215,7 +215,7 @@ COMMAND = Command(
     run,
     brief="Checkpoint size, write time, and how often to write one",
     options=(
-        *(*MODEL_OPTIONS, "params", "precision", "optimizer", *FROZEN),
+        *(*MODEL_OPTIONS, *PREDICTING, "params", "precision", "optimizer", *FROZEN),
         *("write-bandwidth", "mtbf", "gpu-mtbf", "gpus"),
     ),
     arguments=("model",),

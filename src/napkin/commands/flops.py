@@ -22,7 +22,7 @@ from napkin.commands.question.tasks import read_task
 from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
-from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.options.quantities import LINEAR_OPTIONS
 from napkin.options.training import FROZEN, TASKED
 from napkin.record import record
@@ -233,7 +233,7 @@ COMMAND = Command(
         "target-seq",
         "document-lengths",
         "mean-document-length",
-        "mtp",
+        *PREDICTING,
         "indexer-loss",
         "images",
         "image-tokens",

@@ -12,7 +12,7 @@ from napkin.counting.params import params
 from napkin.counting.vision import params_of
 from napkin.operations.model import Model
 from napkin.operations.roles import LM_HEAD
-from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.options.training import FROZEN, OF_FROZEN
 from napkin.record import record
 from napkin.render.answer import Answer
@@ -170,7 +170,7 @@ COMMAND = Command(
     "Exact parameter counts of a model: total, active, embeddings, layers, and each weight's shape",
     run,
     brief="Exact parameter counts of a model",
-    options=(*MODEL_OPTIONS, *PADDED, "tp", "mtp", *FROZEN),
+    options=(*MODEL_OPTIONS, *PADDED, "tp", *PREDICTING, *FROZEN),
     arguments=("model",),
     examples=(
         "params llama3-8b",

@@ -42,14 +42,17 @@ def config_of(shape: Mapping[str, str], length: int | None) -> Fields:
     if length is not None:
         fields["max_position_embeddings"] = length
     experts = "num-experts" in shape
+    if plain(shape.get("mtp-num-layers", "0")):
+        fields["num_nextn_predict_layers"] = _number(shape, "mtp-num-layers")
+    predicts = "num_nextn_predict_layers" in fields
     if gated and rotary and shape.get("normalization") == "RMSNorm":
         if "multi-latent-attention" in shape:
             return _latent(fields, shape)
-        if experts or "disable-bias-linear" in shape:
+        if not predicts and (experts or "disable-bias-linear" in shape):
             return _llama(fields, shape, experts)
     differs = ("num-query-groups", "kv-channels", "qk-layernorm", "squared-relu", "disable-bias-linear")
     usual = shape.get("normalization", "LayerNorm") == "LayerNorm" and not any(name in shape for name in differs)
-    if usual and not gated and not experts and "max_position_embeddings" in fields:
+    if usual and not gated and not experts and not predicts and "max_position_embeddings" in fields:
         if position == "alibi" and "embed-layernorm" in shape and fields["intermediate_size"] == 4 * hidden:
             return {"model_type": "bloom", "n_layer": layers, "n_head": heads, **fields}
         if position == "learned_absolute":

@@ -71,7 +71,7 @@ MEGATRON = """tensor-model-parallel-size pipeline-model-parallel-size expert-mod
     train-samples moe-router-topk overlap-grad-reduce overlap-param-gather hidden-dropout attention-dropout
     lr-decay-style no-gradient-accumulation-fusion decoder-first-pipeline-num-layers
     decoder-last-pipeline-num-layers account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split
-    accumulate-allreduce-grads-in-fp32"""
+    accumulate-allreduce-grads-in-fp32 mtp-num-layers"""
 """Names of Megatron-LM's options that no other tool has: a line that holds one was pasted from a Megatron launch."""
 
 MEGATRON_MEANS: dict[str, Mapping[str, str]] = {
@@ -107,7 +107,7 @@ MEGATRON_UNUSED = """use-mcore-models:0 use-legacy-models:0 transformer-impl:1 o
     distribute-saved-activations:0 ddp-bucket-size:1 ddp-average-in-collective:0 use-tp-pp-dp-mapping:0
     delay-grad-reduce:0 check-for-nan-in-loss-and-grad:0 no-check-for-nan-in-loss-and-grad:0
     use-cpu-initialization:0 no-initialization:0 tiktoken-pattern:1 calculate-per-token-loss:0 sgd-momentum:1
-    te-rng-tracker:0 mscale:1"""
+    te-rng-tracker:0 mscale:1 mtp-loss-scaling-factor:1"""
 """Megatron-LM's options that napkin does not model or need, each with the number of values that follow."""
 
 SHAPE = """num-layers:1 hidden-size:1 ffn-hidden-size:1 num-attention-heads:1 num-query-groups:1 kv-channels:1
@@ -115,7 +115,7 @@ SHAPE = """num-layers:1 hidden-size:1 ffn-hidden-size:1 num-attention-heads:1 nu
     add-qkv-bias:0 position-embedding-type:1 normalization:1 qk-layernorm:0 num-experts:1 moe-router-topk:1
     moe-ffn-hidden-size:1 moe-shared-expert-intermediate-size:1 moe-layer-freq:1 vocab-size:1
     padded-vocab-size:1 multi-latent-attention:0 q-lora-rank:1 kv-lora-rank:1 qk-head-dim:1 qk-pos-emb-head-dim:1
-    v-head-dim:1 moe-shared-expert-gate:0"""
+    v-head-dim:1 moe-shared-expert-gate:0 mtp-num-layers:1"""
 """Megatron-LM's options that state the model's shape."""
 
 

@@ -54,3 +54,6 @@ MODEL_OPTIONS = ("assume-ignorable", "strict-config")
 
 PADDED = ("vocab-multiple",)
 """Options of the commands that count a padded vocabulary."""
+
+PREDICTING = ("mtp",)
+"""Options of the commands that count or train a model."""

@@ -66,7 +66,7 @@ class Option:
         """Return the usage line: `--gpus N: total number of GPUs`."""
         first = self.help.partition(" ")[0]  # a name such as ZeRO or FLOPs keeps its letters
         said = self.help if any(c.isupper() for c in first[1:]) else self.help[0].lower() + self.help[1:]
-        return f"{self.shown}{'' if self.positional else f' {self.metavar}'}: {said}"
+        return f"{self.shown}{'' if self.positional or self.flag else f' {self.metavar}'}: {said}"
 
 
 def flag(name: str, help: str, short: str = "", default: str = "") -> Option:

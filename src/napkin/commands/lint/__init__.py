@@ -20,7 +20,7 @@ from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Proble
 from napkin.options.data import AMOUNT
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.lint import LINT, OPERATION
-from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace
@@ -189,6 +189,7 @@ COMMAND = Command(
         *STAGE_OPTIONS,
         *MODEL_OPTIONS,
         *PADDED,
+        *PREDICTING,
         *RATE_OPTIONS,
         "tokens",
         *AMOUNT,

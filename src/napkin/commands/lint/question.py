@@ -22,7 +22,7 @@ from napkin.footprint import capacity, storage
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
 from napkin.options.lint import OPERATION
-from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.planning.padding import TrainerPasses
 from napkin.planning.verdicts import Fit, evaluate
 from napkin.record import replace
@@ -88,7 +88,7 @@ def _read_operation(
     return interval, storage.write_time(size, inputs.term("write-bandwidth")), mtbf
 
 
-OF_MODEL = ("model", "task", *MODEL_OPTIONS, *PADDED)
+OF_MODEL = ("model", "task", *MODEL_OPTIONS, *PADDED, *PREDICTING)
 """Options from which a model is read."""
 NO_HARDWARE = "no accelerator is named: --hardware"
 """The reason why nothing is timed."""

@@ -16,7 +16,7 @@ from napkin.commands.screens import memory as screen
 from napkin.errors import UNDECIDED
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
-from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.options.option import choice
 from napkin.options.quantities import LINEAR_OPTIONS
 from napkin.options.rollout import ROLLOUT
@@ -133,7 +133,7 @@ COMMAND = Command(
         *STAGE_OPTIONS,
         *MODEL_OPTIONS,
         *PADDED,
-        "mtp",
+        *PREDICTING,
         *ROLLOUT,
         "save",
         "loading",

@@ -18,7 +18,7 @@ from napkin.evidence.predictions.step_gap import gap_of, spread_note
 from napkin.inputs.hardware import Hardware
 from napkin.inputs.log import FLOPS, Logged
 from napkin.options.layout import MACHINE_SIZE
-from napkin.options.model import MODEL_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PREDICTING
 from napkin.options.question import MEASURED_RATES
 from napkin.options.training import STEP_MODEL, TASKED
 from napkin.record import record
@@ -207,6 +207,7 @@ COMMAND = Command(
     brief="Model FLOPs utilization from a measured rate",
     options=(
         *MODEL_OPTIONS,
+        *PREDICTING,
         *MEASURED_RATES,
         "time",
         "params",

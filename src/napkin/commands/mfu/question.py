@@ -26,7 +26,7 @@ from napkin.inputs.hardware import Hardware, find
 from napkin.inputs.log import Logged
 from napkin.inputs.log_file import read_log
 from napkin.options.layout import BATCH
-from napkin.options.model import MODEL_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PREDICTING
 from napkin.options.question import MEASURED_RATES
 from napkin.options.training import SETUP_DEFAULTS, STEP_MODEL, TASKED
 from napkin.record import record
@@ -38,7 +38,7 @@ STEP = "a step is predicted to compare with only for a MODEL whose --gpus, --glo
 MODEL = "name a model instead of --params"
 DESCRIBES = tuple(name for name in (*STEP_MODEL, "confidence") if name not in ("recompute", *BATCH[1:]))
 """Options that request a prediction for comparison; recomputation and the batch also apply to the rate itself."""
-OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *DESCRIBES, *TASKED)
+OF_MODEL = ("flops", "document-lengths", "mean-document-length", *MODEL_OPTIONS, *PREDICTING, *DESCRIBES, *TASKED)
 """Options that need a MODEL's shapes."""
 
 
@@ -126,6 +126,7 @@ def _read_counted(inputs: Inputs) -> tuple[str, Counted, Term]:
     )
     read_size(inputs, OF_MODEL)
     if not inputs.has("model"):
+        inputs.because(PREDICTING, "it belongs to a MODEL", MODEL)
         active = "active-params" if inputs.has("active-params") else "params"
         counted = read_counted_parameters(inputs, conventions.of_parameters(inputs.term(active)))
         return f"{amount(inputs.integer('params'))} parameters", counted, utilization.repeated_of_parameters(again)

@@ -11,7 +11,7 @@ from napkin.options.data import AMOUNT
 from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, EXPERT_LOAD, MACHINE_SIZE, SEARCHED
 from napkin.options.machine import accelerators
-from napkin.options.model import MODEL_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PREDICTING
 from napkin.options.question import OF_FAILURES
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
@@ -117,6 +117,7 @@ COMMAND = Command(
         "pareto",
         "emit",
         *MODEL_OPTIONS,
+        *PREDICTING,
         *DRAWS,
     ),
     arguments=("model",),

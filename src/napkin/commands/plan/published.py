@@ -6,11 +6,11 @@ from napkin.commands.command import ask, find
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError
-from napkin.options.model import MODEL_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PREDICTING
 from napkin.render.answer import Answer
 from napkin.term import SEEN, leaf
 
-KEPT = ("model", "hardware", "hardware-file", "goodput", "run-kind", "confidence", *MODEL_OPTIONS)
+KEPT = ("model", "hardware", "hardware-file", "goodput", "run-kind", "confidence", *MODEL_OPTIONS, *PREDICTING)
 """Options of a plan that its question to `train-time` repeats. A layout would make it another question."""
 PATH = "time/published"
 OMITTED = f"{PATH} is omitted"

@@ -44,7 +44,8 @@ def read_model(inputs: Inputs) -> Model:
         inputs.assume(model.missing)
     if model.extra and not ("mtp" in inputs and inputs.flag("mtp")):
         modules = f"{len(model.extra)} multi-token prediction module{'s' * (len(model.extra) > 1)}"
-        inputs.note(f"{modules} of the checkpoint not counted (--mtp counts them, in params, flops, memory and step)")
+        how = " (--mtp counts them)" if "mtp" in inputs.command.names else ""
+        inputs.note(f"{modules} of the checkpoint not counted{how}")
     if ignorable:
         inputs.note(f"config fields ignored: {', '.join(ignorable)}")
     model = read_as_trained(inputs, _read_predicting(inputs, _read_padded(inputs, model)))
@@ -187,7 +188,14 @@ def read_target(inputs: Inputs, model: Model) -> int | None:
 
 def read_mtp(inputs: Inputs, model: Model) -> bool:
     """Return whether multi-token prediction modules count too."""
-    inputs.depends(("mtp",), bool(model.extra), f"{model.name} has no multi-token prediction modules")
+    none = f"{model.name} has no multi-token prediction modules"
+    if not model.extra and "mtp" in inputs.given and inputs.flag("mtp"):
+        from napkin.inputs.launch.stated import FROM_FILE
+
+        stated = inputs.given["mtp"]
+        if stated.origin == FROM_FILE:
+            raise Refused(f"{stated.where} trains them, and {none} that napkin knows", "--no-mtp: without them")
+    inputs.depends(("mtp",), bool(model.extra), none)
     return inputs.flag("mtp")
 
 

@@ -22,7 +22,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
 from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
-from napkin.options.model import MODEL_OPTIONS, PADDED
+from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer
@@ -189,7 +189,7 @@ COMMAND = Command(
     options=(
         *MODEL_OPTIONS,
         *PADDED,
-        "mtp",
+        *PREDICTING,
         *SETUP_OPTIONS,
         *STATE_OPTIONS,
         "loading",

@@ -13,6 +13,7 @@ from napkin.counting.six_n import against_count
 from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
 from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
+from napkin.options.model import PREDICTING
 from napkin.options.option import choice
 from napkin.options.question import MEASURED_TOKENS, OF_FAILURES
 from napkin.options.rollout import ROLLOUT
@@ -193,6 +194,7 @@ COMMAND = Command(
         "target-seq",
         "assume-ignorable",
         "strict-config",
+        *PREDICTING,
         "confidence",
         *PREDICTS,
         *ROLLOUT,

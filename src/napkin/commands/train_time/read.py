@@ -13,7 +13,7 @@ from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
 from napkin.options.data import AMOUNT, SAMPLES
 from napkin.options.layout import MACHINE_SIZE
-from napkin.options.model import MODEL_OPTIONS
+from napkin.options.model import MODEL_OPTIONS, PREDICTING
 from napkin.options.question import MEASURED_TOKENS
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
@@ -34,7 +34,7 @@ TUNED = (*FROZEN, *TASKED, *AMOUNT)
 """Options that each indicate fine-tuning or training on a set of samples."""
 ONE_CARD = {"gpus": "1", "time": "12h"}
 """A command line for fine-tuning on one GPU, for hints."""
-OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTS, *ROLLOUT)
+OF_MODEL = ("seq", "flops", *MODEL_OPTIONS, *PREDICTING, *PREDICTS, *ROLLOUT)
 """Options that need a MODEL's shapes."""
 
 

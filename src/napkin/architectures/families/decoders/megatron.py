@@ -49,6 +49,7 @@ def megatron(config: Config) -> Model:
         mlp_bias="mlp_bias",
         experts=experts if config.has("num_experts") else None,
         embedding=Embedded(positions=0 if position == "learned_absolute" else None, dropout=True),
+        predicts=True,
     )(config)
 
 

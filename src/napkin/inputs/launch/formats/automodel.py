@@ -5,6 +5,7 @@ from __future__ import annotations
 from napkin.inputs.launch.checks import check_batch, check_gpus
 from napkin.inputs.launch.format import KeyRule, LaunchFormat
 from napkin.inputs.launch.lora import take_adapter_dropout
+from napkin.inputs.launch.megatron.core import take_predictions
 from napkin.inputs.launch.names import AUTOCAST, PURE, take_attention, take_model, take_optimizer, take_targets
 from napkin.inputs.launch.precisions import adapters, dtype, take_fp8
 from napkin.inputs.launch.reading import Reading
@@ -22,6 +23,8 @@ MODEL = (
 )
 SIZES = """hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size vocab_size
     num_experts n_routed_experts num_experts_per_tok moe_intermediate_size head_dim n_embd n_layer n_head"""
+PREDICTED = ("model.num_nextn_predict_layers", "model.config.num_nextn_predict_layers")
+"""Keys of the number of multi-token prediction modules (components/models/common/mtp/mtp.py)."""
 DEGREES = {"tp": "tp_size", "pp": "pp_size", "cp": "cp_size", "ep": "ep_size"}
 PRETRAINS = ("megatron", "nanogpt", "mock", "MockIterable", "pretrain")
 """Parts of the class names of pretraining data sets."""
@@ -61,6 +64,11 @@ def _task(reading: Reading) -> None:
         reading.derive("task", "pretrain", "dataset._target_")
     else:
         reading.derive("task", "sft", *[key for key in ("recipe", "dataset._target_") if key in reading.source])
+
+
+def _read_model(reading: Reading) -> None:
+    _model(reading)
+    take_predictions(reading, reading.named(*PREDICTED))
 
 
 def _layout(reading: Reading) -> None:
@@ -249,7 +257,9 @@ FORMAT = LaunchFormat(
     is_this,
     fixed={"trainer": "nemo-automodel", "framework": "fsdp"},
     rules=(
-        KeyRule(" ".join(MODEL), "model", "a preset's name; size overrides are refused", _model),
+        KeyRule(
+            " ".join((*MODEL, *PREDICTED)), "model mtp", "a preset's name; size overrides are refused", _read_model
+        ),
         KeyRule(
             "recipe recipe._target_ dataset._target_ teacher_model.pretrained_model_name_or_path",
             "task reference",
@@ -315,7 +325,6 @@ FORMAT = LaunchFormat(
     not_modelled={
         "model.backend": "choice of kernels",
         "model.use_liger_kernel": "fused kernels",
-        "model.num_nextn_predict_layers model.mtp_* model.config.num_nextn_predict_layers": "multi-token prediction",
         f"{D}.pipeline autopipeline": "assignment of layers to pipeline stages",
         f"{D}.defer_fsdp_grad_sync {D}.enable_* {D}.fsdp2_*": "overlap of communication and computation",
         f"{D}.moe": "FSDP wrapping of expert layers",

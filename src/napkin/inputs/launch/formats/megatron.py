@@ -97,6 +97,7 @@ def _model(reading: Reading) -> None:
         if reading.unsized:
             reading.describe()
         return
+    core.take_predictions(reading, built=True)
     model.take_decoder(reading, "tokenizer_type", "tokenizer_model", "tokenizer_name_or_path")
 
 
@@ -160,7 +161,7 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             model.SHAPE,
-            "model",
+            "model mtp",
             "sizes; ffn 4·hidden, or 8/3·hidden in multiples of 64 if gated; tied by default",
             _model,
         ),

@@ -69,6 +69,7 @@ def _recipe(reading: Reading) -> None:
     core.take_overlap(reading, "ddp.")
     core.take_async(reading, "comm_overlap.overlap_moe_expert_parallel_comm")
     core.take_dispatcher(reading, "model.")
+    core.take_predictions(reading, "model.mtp_num_layers")
     take_graphs(reading, "model.")
     if reading.source.plain("model.recompute_granularity") is not None:
         core.take_recompute(reading, *(f"model.recompute_{name}" for name in core.RECOMPUTE))
@@ -162,18 +163,18 @@ FORMAT = LaunchFormat(
             "ddp.use_distributed_optimizer model.recompute_granularity model.recompute_method "
             "model.recompute_num_layers model.recompute_modules comm_overlap.overlap_moe_expert_parallel_comm "
             "ddp.overlap_grad_reduce ddp.overlap_param_gather "
-            "model.moe_token_dispatcher_type model.moe_flex_dispatcher_backend "
+            "model.mtp_num_layers model.moe_token_dispatcher_type model.moe_flex_dispatcher_backend "
             f"{RECIPE} model.{TARGET} model.{ARGS} peft.{ARGS} peft.{TARGET} peft.dim peft.target_modules "
             "mixed_precision "
             "model.cuda_graph_impl model.cuda_graph_scope model.cuda_graph_modules",
-            "model task sp zero recompute async-dp async-ep dispatcher graphs",
+            "model task sp zero recompute async-dp async-ep dispatcher graphs mtp",
             "omitted settings are the recipe's",
             _recipe,
         ),
     ),
     ignored="""optimizer scheduler logger rng dataset checkpoint tokenizer validation train.eval_iters
         train.eval_interval train.exit_* train.manual_gc* profiling dist.use_megatron_fsdp dist.use_torch_fsdp2 ft
-        nvrx_straggler straggler dist.distributed_timeout_minutes""",
+        nvrx_straggler straggler dist.distributed_timeout_minutes model.mtp_loss_scaling_factor""",
     not_modelled={
         "ddp": "gradient reduction",
         "comm_overlap": "overlap of communication and computation",

@@ -185,6 +185,7 @@ def _others(reading: Reading) -> None:
         core.take_attention(reading)
         core.take_loss(reading)
         core.take_gradients(reading)
+        core.take_predictions(reading)
         if (
             not reading.take("steps", "train_iters", whole)
             and reading.find("num_train_epochs", "max_epochs") is not None
@@ -299,7 +300,6 @@ FORMAT = LaunchFormat(
         "cross_entropy_* *_fusion": "fused kernels",
         "optimizer_cpu_offload optimizer_offload_fraction use_precision_aware_optimizer exp_avg_dtype "
         "exp_avg_sq_dtype main_grads_dtype main_params_dtype": "placement and format of optimizer states",
-        "mtp_num_layers": "multi-token prediction",
         "fp8_*": "fp8 recipe and layer selection",
         "zero_hpz_partition_size": "secondary parameter partition (ZeRO++ hpZ)",
         "use_logits_to_keep": "selection of computed logits",

@@ -179,6 +179,7 @@ def _inside(reading: Reading) -> None:
 def _take_size(reading: Reading) -> None:
     """Read the model's dimensions, or ask for the model if the file names a checkpoint instead."""
     model.take_shape(reading)
+    core.take_predictions(reading, built="layers" in reading.shape)
     if "layers" in reading.shape:
         model.take_vocabulary(reading, "tokenizer.type", "tokenizer.type", "tokenizer.model")
         reading.describe("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")

@@ -212,6 +212,7 @@ def _optimizer(reading: Reading) -> None:
     else:
         reading.default("zero", 1, switch)
     reading.told(key, f"{S}.fsdp")
+    core.take_predictions(reading, f"{M}.mtp_num_layers")
     if reading.read(f"{SETTINGS}.recompute_layers", natural) or reading.source.states(f"{SETTINGS}.recompute_modules"):
         reading.ask("recompute", f"{SETTINGS}.recompute_layers")
     elif f"{M}.recompute_granularity" in reading.source:
@@ -259,9 +260,9 @@ FORMAT = LaunchFormat(
         ),
         KeyRule(
             f"{SETTINGS}.use_mcore_fsdp {SETTINGS}.recompute_layers {SETTINGS}.recompute_modules "
-            f"optim.{TARGET} optim.config.optimizer optim.config.use_distributed_optimizer {S}.fsdp "
+            f"optim.{TARGET} optim.config.optimizer optim.config.use_distributed_optimizer {S}.fsdp {M}.mtp_num_layers "
             + " ".join(f"{M}.recompute_{one}" for one in core.RECOMPUTE),
-            "optimizer zero recompute",
+            "optimizer zero recompute mtp",
             "distributed_fused_adam shards optimizer states",
             _optimizer,
         ),

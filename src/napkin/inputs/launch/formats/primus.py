@@ -47,6 +47,7 @@ def _megatron(reading: Reading) -> None:
     if layers:
         reading.shape["layers"] = layers
     core.take_division(reading, zero=1)
+    core.take_predictions(reading)
     core.take_overlap(reading, omitted=None if reading.source.missing else False)
     core.take_precision(reading, MEGATRON)
     core.take_optimizer(reading)
@@ -59,6 +60,7 @@ def _megatron(reading: Reading) -> None:
         if value is not None and key not in (
             "max_position_embeddings",
             "make_vocab_size_divisible_by",
+            "mtp_num_layers",
             "",
         ):
             reading.refuse(key, "changes the named model", "model")

@@ -13,7 +13,7 @@ from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.rollouts import take_longest, take_updates
 from napkin.inputs.launch.shapes import layers_of
 from napkin.inputs.launch.source import LaunchFile
-from napkin.inputs.launch.values import flag, natural, number, whole, word
+from napkin.inputs.launch.values import flag, number, whole, word
 
 ESTIMATORS = {"grpo": "grpo", "gspo": "grpo", "cispo": "grpo", "ppo": "ppo",
               "reinforce_plus_plus": "rloo", "reinforce_plus_plus_baseline": "rloo"}  # fmt: skip
@@ -193,7 +193,9 @@ def _others(reading: Reading) -> None:
             reading.refuse(key, "only part of the weights is trained", "freeze-layers")
     if re.search(rf"{QAT}\W+1\b", " ".join(reading.source.command)):  # in Ray's --runtime-env-json
         reading.omit(QAT, "trained weights are rounded to int4 in each forward pass; their copies are not counted")
-    if reading.read("mtp_num_layers", natural) and not reading.read("enable_mtp_training", flag):
+    if reading.read("enable_mtp_training", flag):
+        core.take_predictions(reading)
+    else:
         reading.told("mtp_num_layers")  # its layers are not updated
 
 
@@ -241,7 +243,7 @@ FORMAT = LaunchFormat(
             "bf16 fp16 fp8_format optimizer hidden_dropout attention_dropout attention_backend "
             f"{' '.join(core.FLASH)} transformer_impl cross_entropy_loss_fusion cross_entropy_fusion_impl "
             f"mtp_num_layers enable_mtp_training {' '.join(ONLY)}",
-            "precision optimizer dropout attention loss",
+            "precision optimizer dropout attention loss mtp",
             "bf16 with fp32 gradient buffers, unless fp16",
             _others,
         ),

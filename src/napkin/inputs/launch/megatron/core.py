@@ -7,7 +7,7 @@ from napkin.inputs.launch.megatron.graphs import take_graphs
 from napkin.inputs.launch.megatron.stages import take_stages
 from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
-from napkin.inputs.launch.values import flag, natural, number, product, whole, word
+from napkin.inputs.launch.values import Open, flag, natural, number, product, whole, word
 from napkin.options.launches import OVERLAPS
 from napkin.options.modules import CORE_ATTENTION, MODULES, MOE_LAYER, selective
 from napkin.options.training import DISPATCHERS, GRADIENTS, NO_OVERLAP, PARAMETERS_TOO
@@ -45,7 +45,6 @@ NOT_MODELLED = {
     "step_batch_size_schedule rampup_batch_size": "the batch grows during the run",
     "optimizer_cpu_offload optimizer_offload_fraction cpu_offloading* use_precision_aware_optimizer main_grads_dtype "
     "main_params_dtype exp_avg_dtype exp_avg_sq_dtype": "placement and format of optimizer states",
-    "mtp_num_layers mtp_loss_scaling_factor": "multi-token prediction",
     "transformer_impl use_mcore_models use_legacy_models spec transformer_engine": "choice of layer implementation",
     "pipeline_model_parallel_comm_backend microbatch_group_size_per_vp_stage "
     "standalone_embedding_stage": "assignment of layers to pipeline stages",
@@ -64,6 +63,7 @@ NOT_MODELLED = {
 }
 IGNORED = """manual_gc manual_gc_interval tiktoken_pattern num_workers no_mmap_bin_files calculate_per_token_loss
     no_create_attention_mask_in_dataloader use_cpu_initialization no_initialization perform_initialization rotary_*
+    mtp_loss_scaling_factor
     layernorm_epsilon norm_epsilon apply_layernorm_1p use_rope_scaling rope_* use_rotary_position_embeddings
     no_position_embedding no_rope_fusion no_persist_layer_norm sharp enable_megatron_timers check_for_nan_in_*
     nccl_communicator_config_path exit_* use_dist_ckpt dist_ckpt* auto_detect_ckpt_format recompute_granularity
@@ -153,6 +153,19 @@ def take_overlap(reading: Reading, section: str = "", omitted: bool | None = Non
         reading.derive("async-dp", GRADIENTS, *given)
     else:
         reading.told(*given)
+
+
+def take_predictions(reading: Reading, key: str = "mtp_num_layers", built: bool = False) -> None:
+    """Read whether multi-token prediction modules are trained (NVIDIA/Megatron-LM megatron/core/transformer/
+    transformer_config.py, mtp_num_layers). built: the model is built from the file's sizes, with as many modules;
+    another has those of its config.json, and one is the number that such files state."""
+    number_of = reading.read(key, natural)
+    if isinstance(getattr(reading.find(key), "value", None), Open):
+        reading.ask("mtp", key)
+    elif number_of and number_of > 1 and not built:
+        reading.refuse(key, "napkin trains as many modules as the model's config.json states", "mtp")
+    elif number_of:
+        reading.put("mtp", True, key)
 
 
 def take_async(reading: Reading, key: str) -> None:

@@ -18,7 +18,8 @@ SHAPE = (
     "moe_shared_expert_intermediate_size moe_layer_freq squared_relu max_position_embeddings position_embedding_type "
     "normalization disable_bias_linear multi_latent_attention qk_layernorm add_qkv_bias q_lora_rank kv_lora_rank "
     "qk_head_dim qk_pos_emb_head_dim v_head_dim moe_shared_expert_gate moe_num_experts moe_top_k attention_head_type "
-    "topk num_experts_switch embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern"
+    "topk num_experts_switch embed_layernorm expert_interval make_vocab_size_divisible_by hybrid_layer_pattern "
+    "mtp_num_layers"
 )
 
 
