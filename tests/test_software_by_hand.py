@@ -163,12 +163,14 @@ def test_what_a_run_overlaps_beyond_its_software(asynchronous: Asynchronous, ten
 @pytest.mark.parametrize(
     ("stack", "graphs", "dense", "experts", "expert"),
     [
-        ("megatron-core", "", "host_layer/fused", "host_experts", "host_expert"),
+        ("megatron-core", "", "host_layer/modules", "host_experts", "host_expert"),
         ("megatron-core", "parts", "host_layer/fused", "host_experts/parts", "host_expert"),
         ("megatron-core", "whole", "zero", "zero", "zero"),
         ("megatron-core-2026", "", "zero", "zero", "zero"),
-        ("megatron-core-2026", "none", "host_layer/fused", "host_experts", "host_expert"),
+        ("megatron-core-2026", "none", "host_layer/modules", "host_experts", "host_expert"),
         ("fsdp-eager", "parts", "host_layer/eager", "host_experts/parts", "zero"),
+        ("nanotron", "", "host_layer/modules", "host_experts", "zero"),
+        ("fsdp-compiled", "", "host_layer/fused", "host_experts", "zero"),
         ("xla", "none", "zero", "zero", "zero"),  # one program: there is nothing to capture
     ],
 )
@@ -177,6 +179,23 @@ def test_what_no_host_launches(stack: str, graphs: str, dense: str, experts: str
     run = Asynchronous(graphs=graphs)
     used = constant_names(at, stacks.stack(stack), "flash", "rdma", run, "", False, ())
     assert (used["host_layer"], used["host_experts"], used["host_expert"]) == (dense, experts, expert)
+
+
+@pytest.mark.parametrize(
+    ("stack", "graphs", "chunk"),
+    [
+        ("megatron-core", "", "host_chunk"),
+        ("megatron-core", "parts", "host_chunk"),  # the schedule runs outside the captured parts
+        ("megatron-core", "whole", "zero"),
+        ("unknown", "", "host_chunk"),
+        ("fsdp-eager", "", "zero"),
+        ("fsdp-compiled", "", "zero"),
+    ],
+)
+def test_whose_host_takes_micro_batches_from_chunk_to_chunk(stack: str, graphs: str, chunk: str) -> None:
+    at = machine(hardware.find("H100 SXM"), "bf16")
+    run = Asynchronous(graphs=graphs)
+    assert constant_names(at, stacks.stack(stack), "flash", "rdma", run, "", False, ())["host_chunk"] == chunk
 
 
 @pytest.mark.parametrize(

@@ -189,13 +189,14 @@ def test_a_large_product_by_hand() -> None:
 
 
 def test_the_bubble_of_1f1b_and_of_zero_bubble() -> None:
-    four = StepLayout(4096, 1, 8, pp=4)
-    found = {part.name: part.value for part in step(decoder(GPT), four, reached()).time.parts}
-    chunks = {part.name: part.value for part in step(decoder(GPT), replace(four, vp=2), reached()).time.parts}
-    filled = {part.name: part.value for part in step(decoder(GPT), replace(four, idle=1 / 3), reached()).time.parts}
+    """Of the device: hosts take as long for a chunk of any size."""
+    four, quick = StepLayout(4096, 1, 8, pp=4), replace(reached(), host_chunk=0.0)
+    found = {part.name: part.value for part in step(decoder(GPT), four, quick).time.parts}
+    chunks = {part.name: part.value for part in step(decoder(GPT), replace(four, vp=2), quick).time.parts}
+    filled = {part.name: part.value for part in step(decoder(GPT), replace(four, idle=1 / 3), quick).time.parts}
     assert chunks["step/bubble"] == pytest.approx(found["step/bubble"] / 2)
     assert filled["step/bubble"] == pytest.approx(found["step/bubble"] / 3)
-    one = {part.name: part.value for part in step(decoder(GPT), replace(four, pp=1), reached()).time.parts}
+    one = {part.name: part.value for part in step(decoder(GPT), replace(four, pp=1), quick).time.parts}
     assert one["step/bubble"] == 0
 
 
@@ -241,7 +242,7 @@ def test_less_work_never_takes_longer(shape: PrintedDecoder, batches: int, lengt
     layout: dict[str, Any] = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
     whole = seconds(shape, **layout)
     assert seconds(shape, **{**layout, "micro_batches": batches + 1}) > whole
-    assert seconds(shape, **{**layout, "micro_batch": micro + 1}) > whole
+    assert seconds(shape, **{**layout, "micro_batch": micro + 1}) >= whole * (1 - 1e-12)  # equal where the host is waited for
     assert seconds(replace(shape, layers=shape.layers + pp), **layout) > whole
 
 

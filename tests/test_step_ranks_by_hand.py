@@ -620,6 +620,30 @@ def test_work_that_waits_for_the_host_hides_no_more_of_a_reduction_where_it_grow
         assert work == pytest.approx(L * launched * 13 / 33 + sent)
 
 
+def test_each_further_step_of_a_ring_launches_three_kernels_a_pass() -> None:
+    """The kernel, the exchange and the correction, forward and backward, next to 33 launches of a layer."""
+    for cp in (1, 2, 4):
+        found = parts(changed={"host_layer": 1e15}, cp=cp)
+        assert found["layer/launch"] == pytest.approx(1e15 * (33 + 6 * (cp - 1)) / 33)
+    assert parts(changed={"host_layer": 1e15}, cp=4, exchanges=1)["layer/launch"] == pytest.approx(1e15)
+
+
+def test_the_host_goes_from_chunk_to_chunk_while_the_device_works() -> None:
+    """4 layers in 2 stages of 2 chunks, 3 micro-batches. The slowest stage has two layers and the head, the mean one
+    half of the model; the bubble is 1/2 of that (p−1 slots of v chunks). Where launches take longer than the work of
+    the layers, only the head and the lookups give the host time to spare."""
+    shape, each = {"pp": 2, "vp": 2, "micro_batches": 3}, 1e15
+    before = parts(**shape)
+    slowest, mean = before["layer/device"] * 2 + before["model/head"], before["model/micro_batch"] / 2
+    found = parts(changed={"host_chunk": each}, **shape)
+    assert found["stage/host/waited"] == pytest.approx(2 * each - slowest)
+    waited = 3 * (2 * each - slowest) + (2 * each - mean) / 2
+    assert found["step/time"] - before["step/time"] == pytest.approx(waited)
+    assert parts(changed={"host_chunk": mean / 4}, **shape)["step/time"] == pytest.approx(before["step/time"])
+    late = parts(changed={"host_layer": 1e12, "host_chunk": each}, **shape)
+    assert late["stage/host/waited"] == pytest.approx(2 * each - before["model/head"])
+
+
 @pytest.mark.parametrize(("shards", "own", "copies"), [(0, 8, 1), (1, 1, 8), (2, 2, 4)])
 def test_all_data_parallel_ranks_shard_unless_a_group_is_given(shards: int, own: int, copies: int) -> None:
     found = groups_of(StepLayout(sequence=S, micro_batch=B, micro_batches=1, dp=4, cp=2, shards=shards))

@@ -14,7 +14,8 @@ from napkin.timing.step_layout import StepLayout
 NONE = {
     *("waves", "half_depth", "half_keys", "tensor_latency", "data_latency"),
     *("data_overlap", "gather_overlap", "data_exposed", "interference", "host_layer", "host_experts", "host_expert"),
-    *("host_unit", "host_module", "fixed", "straggle", "stops_early", "masked_backward", "link_hop", "network_hop"),
+    *("host_chunk", "host_unit", "host_module", "fixed", "straggle", "stops_early", "masked_backward", "link_hop"),
+    "network_hop",
 }
 """Rates that lose time: nothing at 0."""
 UNIT = Rates(**{name: 0.0 if name in NONE else 1.0 for name in fields(Rates)} | {"node": 8})

@@ -62,9 +62,11 @@ def entry_time(clock: Clock, operations: Sequence[Operation], kind: str, tied: b
 
 
 def _at_end(own: LayerClock, behind: Term, ahead: Term) -> LayerTime:
-    """Return the time of operations whose weights `end_weights` counts."""
+    """Return the time of operations whose weights `end_weights` counts. Their few launches are not timed."""
     none = layer_weights((), own.clock.layout, own.kind)
-    return LayerTime(by_group(own), behind, ahead, *none, zero(f"{own.kind}/works"))
+    groups = by_group(own)
+    spare = total(f"{own.kind}/host/spare", groups.values())
+    return LayerTime(groups, behind, ahead, *none, zero(f"{own.kind}/works"), spare)
 
 
 def _accumulate(own: LayerClock, operations: Sequence[Operation]) -> None:

@@ -28,6 +28,8 @@ from napkin.timing.step_layout import StepLayout
 
 RECOMPUTED = ("layers_recomputed", "attention_recomputed", "products_recomputed", "experts_recomputed")
 """Fields of a layout that say what is recomputed."""
+RING_STEP = 3
+"""Launches of a further step of ring attention in a pass: the kernel, the exchange and the correction."""
 TRAINING_STACK = Implementation(swiglu="generated")
 """The fusion of elementwise operations in the stacks whose step times are calibrated."""
 
@@ -44,6 +46,7 @@ class LayerTime:
     frozen   bytes of frozen parameters, once for each pass that gathers them: forward, and backward if it runs; both
              0 outside the layers, whose weights `end_weights` counts
     works    seconds of the optimizer's matmuls and decompositions, before ZeRO divides them
+    spare    seconds by which the host's launches are shorter than the work of the device, 0 if they are longer
     tensors  weight tensors, of linear layers that read one tensor a single one; 0 outside the layers"""
 
     groups: dict[str, Term]
@@ -52,6 +55,7 @@ class LayerTime:
     weights: Held
     frozen: Held
     works: Term
+    spare: Term
     tensors: int = 0
 
 
@@ -87,12 +91,14 @@ def layer_time(clock: Clock, layer: Layer, kind: str) -> LayerTime:
     counted = launches_of(operations, clock.layout, again)
     launches = launch_time(clock, kind, operations, counted)
     waits = experts_launched(clock, kind, operations, counted)
-    groups["host"] = term.add(f"{kind}/host", host_time(kind, groups, launches), waits)
+    waited, spare = host_time(kind, groups, launches)
+    groups["host"] = term.add(f"{kind}/host", waited, waits)
     seconds = term.add(f"{kind}/seconds", *groups.values())
     forward = forward_time(own, counted, launches, waits)
     behind = term.subtract(f"{kind}/behind", seconds, forward)
     tensors = sum(1 for op in layer.operations if op.weights()) - len(own.linears) + len(linears)
-    return LayerTime(groups, behind, forward, weights, frozen, work_of(clock, layer.operations, kind), tensors)
+    works = work_of(clock, layer.operations, kind)
+    return LayerTime(groups, behind, forward, weights, frozen, works, spare, tensors)
 
 
 def forward_time(own: LayerClock, counted: Launches, launches: Term, waits: Term) -> Term:
@@ -149,7 +155,9 @@ class Launches:
 
 def launches_of(operations: Sequence[Operation], layout: StepLayout, parts: Sequence[RecomputedPart] = ()) -> Launches:
     """Return a layer's launches: one for each operation, one for each gradient of inputs and of weights in the backward
-    pass, and those of recomputation, of all or of parts."""
+    pass, and those of recomputation, of all or of parts. Each step of a ring after the first has the attention kernel,
+    the exchange and the correction of what was summed before, in each pass (NVIDIA/TransformerEngine
+    transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P)."""
     repeated = {name for part in parts for name in part.operations}
     added = [op for op in operations if op.role in (ADAPTER, MERGED)]
     own = [op for op in operations if op.role not in (ADAPTER, MERGED)]
@@ -164,6 +172,9 @@ def launches_of(operations: Sequence[Operation], layout: StepLayout, parts: Sequ
         ]
         for some in (own, added)
     ]
+    if not holds_for_all(layout.cp == 1) and not holds_for_all(layout.exchanges > 0):
+        ring = RING_STEP * (layout.cp - 1) * sum(1 for op in own if op.attends())
+        passes[0] = [passes[0][0] + ring, passes[0][1] + ring * learns, passes[0][2]]
     plain, adapters = (ahead * (1 + again) + back + more for ahead, back, more in passes)
     every, ahead = plain + adapters, sum(one for one, *_ in passes)
     gathered = 1 + learns + layout.gathers_again * again
@@ -267,10 +278,13 @@ def by_group(
     return groups
 
 
-def host_time(kind: str, groups: dict[str, Term], launch: Term) -> Term:
-    """Return the seconds that the device waits for the host, which launches a layer's kernels in `launch` seconds."""
+def host_time(kind: str, groups: dict[str, Term], launch: Term) -> tuple[Term, Term]:
+    """Return the seconds that the device waits for the host, which launches a layer's kernels in `launch` seconds; and
+    those that the host has to spare while the device works."""
     busy = term.add(f"{kind}/device", *groups.values())
-    return term.subtract(f"{kind}/host/launches", term.largest(f"{kind}/longer", busy, launch), busy)
+    longer = term.largest(f"{kind}/longer", busy, launch)
+    waited = term.subtract(f"{kind}/host/launches", longer, busy)
+    return waited, term.subtract(f"{kind}/host/spare", longer, launch)
 
 
 def residual_width(operations: Sequence[Operation]) -> Number:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from napkin import term
-from napkin.elementwise import Number
+from napkin.elementwise import Number, is_zero
 from napkin.record import record
 from napkin.term import Term
-from napkin.timing.clock import BYTE, ONE, STACK, Clock, size, total, zero
+from napkin.timing.clock import BYTE, ONE, SECOND, STACK, Clock, size, total, zero
 from napkin.timing.collectives import gathered
 from napkin.timing.layer import LayerTime
 from napkin.timing.layer_clock import GROUPS
@@ -26,6 +26,7 @@ class Layers:
     order  order of the layer types
     mean   seconds of the mean layer by group                      layer         of all its groups
     head   time of the head                                        head_seconds  of all its groups
+    spare  seconds of a micro-batch in all layers and the head that the host has to spare
     """
 
     runs: tuple[tuple[Number, LayerTime], ...]
@@ -35,6 +36,7 @@ class Layers:
     mean: Mapping[str, Term]
     layer: Term
     head_seconds: Term
+    spare: Term
 
     def stage_mean(self, pp: Term) -> Term:
         """Return the seconds of the mean stage for one micro-batch."""
@@ -46,9 +48,13 @@ def layers_of(runs: Sequence[tuple[Number, LayerTime]], order: LayerRuns, head: 
     """Return the layers of these runs, with the mean of them."""
     depth = term.leaf("depth", sum(count for count, _ in runs), "1", term.TRUE)
     mean = mean_layer(runs, depth)
-    return Layers(
-        tuple(runs), order, head, depth, mean, total("layer", mean.values()), total("model/head", head.groups.values())
-    )
+    head_seconds = total("model/head", head.groups.values())
+    spare = [
+        term.multiply(f"{one.spare.name}/all", term.leaf("layers", count, "1", term.TRUE), one.spare)
+        for count, one in runs
+    ]
+    every = total("model/host/spare", (*spare, head.spare))
+    return Layers(tuple(runs), order, head, depth, mean, total("layer", mean.values()), head_seconds, every)
 
 
 def mean_layer(runs: Sequence[tuple[Number, LayerTime]], depth: Term) -> dict[str, Term]:
@@ -81,6 +87,15 @@ class Stages:
             term.multiply(f"stage/{group}/head", self.head_on, self.layers.head.groups[group]),
         )
 
+    def spare(self) -> Term:
+        """Return the seconds of a micro-batch on the slowest stage that the host has to spare."""
+        found = [one.spare for _, one in self.layers.runs]
+        return term.add(
+            "stage/spare",
+            *(term.multiply(f"{one.name}/stage", on, one) for on, one in zip(self.layers_on, found, strict=True)),
+            term.multiply("stage/spare/head", self.head_on, self.layers.head.spare),
+        )
+
 
 def stages_of(clock: Clock, layers: Layers) -> Stages:
     """Assign layers to stages: every stage but the last has ⌈L/p⌉, the last one the rest and the head; or as the user
@@ -111,7 +126,20 @@ def bubble_time(clock: Clock, layers: Layers, stack: Term) -> Term:
     others = term.subtract("bubble/stages", pp, ONE)
     slots = term.divide("bubble/slots", others, size("vp", clock.layout.vp))
     kept = term.leaf("bubble/kept", clock.layout.idle, "1", term.TRUE, "schedule")
-    return term.multiply("step/bubble", stack, kept, slots, layers.stage_mean(pp))
+    stage = layers.stage_mean(pp)
+    if not is_zero(clock.rates.host_chunk):
+        spare = term.divide("bubble/stage/spare", layers.spare, pp)
+        stage = term.add("bubble/stage", stage, chunks_time(clock, "bubble/stage/host", spare))
+    return term.multiply("step/bubble", stack, kept, slots, stage)
+
+
+def chunks_time(clock: Clock, name: str, spare: Term) -> Term:
+    """Return the seconds of a micro-batch on a stage that the device waits while the host goes from chunk to chunk:
+    reads the batch, exchanges with other stages and starts the passes of each. What the host has to spare in the layers
+    of the stage hides them."""
+    each = clock.rate("stage/host/chunk", clock.rates.host_chunk, SECOND, STACK)
+    spent = term.multiply("stage/host/chunks", size("vp", clock.layout.vp), each)
+    return term.subtract(name, term.largest(f"{name}/longer", spent, spare), spare)
 
 
 def boundary_time(clock: Clock, stages: Stages, width: Number, stack: Term, repeats: Term) -> Term:

@@ -53,6 +53,8 @@ class Rates:
     dispatch            time of the all-to-all relative to bytes/bandwidth
     host_layer, host_experts
                         seconds in which the host launches one layer's kernels
+    host_chunk          seconds in which the host takes a micro-batch through a chunk of a pipeline stage, forward and
+                        backward, in addition to the launches of its layers
     host_expert         seconds in which the device waits for the launches of one expert's
     host_unit, host_module
                         seconds in which the host gathers a unit of FSDP, or a module of ZeRO-3, and gives it back
@@ -118,6 +120,7 @@ class Rates:
     dispatch: Number
     host_layer: Number
     host_experts: Number
+    host_chunk: Number
     host_expert: Number
     host_unit: Number
     host_module: Number

@@ -30,7 +30,7 @@ from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.layer_weights import layer_weights
 from napkin.timing.optimizer import optimizer_time
-from napkin.timing.pipeline import Layers, boundary_time, bubble_time, layers_of, stages_of
+from napkin.timing.pipeline import Layers, boundary_time, bubble_time, chunks_time, layers_of, stages_of
 from napkin.timing.rates import Rates
 from napkin.timing.slowest_stage import LayerRuns
 from napkin.timing.step_layout import StepLayout
@@ -135,6 +135,10 @@ def step(model: Model, layout: StepLayout, rates: Rates, layers: Layers | None =
     spent = {group: term.multiply(f"step/all/{group}", stack, repeats, stages.slowest(group)) for group in GROUPS}
     compute = term.add("step/compute", *(spent[g].renamed(f"step/compute/{g}") for g in COMPUTE))
     moved = term.add("step/memory_bound", *(spent[g].renamed(f"step/memory_bound/{g}") for g in MEMORY))
+    if not is_zero(rates.host_chunk):
+        waited = chunks_time(clock, "stage/host/waited", stages.spare())
+        chunks = term.multiply("step/all/host/chunks", stack, repeats, waited)
+        spent["host"] = term.add("step/all/host/every", spent["host"], chunks)
     bubble = bubble_time(clock, stages.layers, stack)
     between = boundary_time(clock, stages, model.hidden * model.streams, stack, repeats)
     inside = [spent[group] for group in COMMUNICATION]

@@ -184,8 +184,11 @@ def _of_host(stack: SoftwareStack, graphs: str) -> dict[str, str]:
     captured, "" as the software has it."""
     captured = WHOLE if stack.one_program else graphs or (WHOLE if stack.fused_experts else NO_GRAPHS)
     whole = captured == WHOLE
+    by_modules = not (stack.eager or stack.compiled or whole)
+    launches = "eager" if stack.eager else "modules" if by_modules and captured != PARTS else "fused"
     return {
-        "host_layer": "zero" if whole else f"host_layer/{'eager' if stack.eager else 'fused'}",
+        "host_layer": "zero" if whole else f"host_layer/{launches}",
+        "host_chunk": "host_chunk" if by_modules else "zero",
         "host_experts": "zero" if whole else f"host_experts{'/parts' if captured == PARTS else ''}",
         "host_expert": "host_expert" if stack.experts_apart and not whole else "zero",
         "host_unit": "host_unit",
@@ -229,7 +232,7 @@ AS_THEY_STAND = """
     misaligned cast_bytes loss_bytes tensor_latency data_latency link_hop network_hop
     tensor_exposed pipeline_exposed context_exposed expert_exposed
     data_exposed interference grouped expert_bias_bytes clamps_apart permutation_bytes dispatch host_layer
-    host_experts host_expert host_unit host_module optimizer_slowness fixed straggle stops_early stack"""
+    host_chunk host_experts host_expert host_unit host_module optimizer_slowness fixed straggle stops_early stack"""
 """Rates that are the constant of their field, without a factor or a limit."""
 
 
@@ -318,5 +321,5 @@ def picker(constants: Mapping[str, float], fields: Mapping[str, str]) -> Callabl
 
 def on_host(reached: Rates, slower: float) -> Rates:
     """Return the rates on a host that takes this many times as long to launch kernels and gather units."""
-    names = ("host_layer", "host_experts", "host_expert", "host_unit", "host_module")
+    names = ("host_layer", "host_chunk", "host_experts", "host_expert", "host_unit", "host_module")
     return replace(reached, **{name: getattr(reached, name) * slower for name in names})

@@ -149,7 +149,20 @@ PRIORS: dict[str, Prior] = {
         "rank in 1.34 s (torchtitan) and 0.99 s, 0.44 and 0.60 of NVLink, of which `bus` is 0.8",
     ),
     # time that no kernel spends
-    "host_layer/fused": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs"),
+    "host_layer/fused": (0.2e-3, 0.40, "assumed: some 40 launches of 5 μs by a compiler's code, or a captured graph"),
+    "host_layer/modules": (
+        4.3e-3,
+        0.25,
+        "NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt at main of 2026, iteration times of golden_values, 12 "
+        "layers of width 512 in micro-batches of 4 × 1,024 tokens, over tp, pp and interleaved stages: 3.9 ms a layer on "
+        "DGX H100, 5.4 to 6.1 on DGX A100, 5.7 to 6.4 on GB200; the mean of the first two over stack/megatron-core",
+    ),
+    "host_chunk": (
+        2.5e-3,
+        0.60,
+        "the same: 1.2 to 1.8 ms on DGX H100, 2.0 to 5.1 on DGX A100, 0.1 to 0.9 on GB200; in stages of one layer 2.4 "
+        "and 5",
+    ),
     "host_layer/eager": (
         2.1e-3,
         0.40,
