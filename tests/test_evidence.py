@@ -463,3 +463,14 @@ def test_prices_are_dated_and_of_known_cards() -> None:
     assert prices.remark("unheard-of", "X") == ""
     assert prices.PRICES["rtx-4090"].middle == 0.39  # of 0.34, 0.39 and 0.74
     assert prices.PRICES["h100-sxm-80gb"].middle == 3.67  # between 3.49 and 3.85, the third and fourth of six
+
+
+def test_a_step_that_waits_for_the_host_is_less_certain(tmp_path: pathlib.Path) -> None:
+    """A host of another make launches a layer 1.9 times as slowly; work that outlasts its launches hides that."""
+    short, wide = ROW.replace("seq: 8192", "seq: 512"), {}
+    for micro in (1, 8):
+        text = short.replace("micro_batch: 1", f"micro_batch: {micro}")
+        (found,) = steps(rows_of(tmp_path, text))
+        assert found.high is not None and found.low is not None
+        wide[micro] = found.high / found.low
+    assert wide[1] > 1.5 * wide[8]

@@ -503,3 +503,18 @@ def test_peft_casts_adapters_to_fp32_since_0_12(versions: str, trainer: str, qua
 def _pairs(text: str) -> dict[str, object]:
     """Return `name=value,…` as fields; an empty value is an explicit no."""
     return {name: value or False for name, _, value in (one.partition("=") for one in text.split(","))}
+
+
+def test_nvidias_code_for_mlperf_captures_the_layers_of_a_step(tmp_path: pathlib.Path) -> None:
+    """Llama 2 70B's 80 layers on 8 ranks wait for the host where it launches them one by one."""
+    alike = {
+        "model": "llama2-70b",
+        "chip": "B200 SXM 180GB",
+        "count": 8,
+        "method": "kind: lora, lora_rank: 16, lora_targets_canonical: 'q,k,v,o'",
+        "layout": "seq: 1024, tp: 8, precision: bf16, trainer: nemo, stack: megatron-core",
+        "measured": "step_seconds: 1",
+    }
+    found = validated(tmp_path, {"id": "mlperf-a", **alike}, {"id": "b", **alike})
+    captured, launched = (found[name, "step_seconds"]["predicted"] for name in ("mlperf-a", "b"))
+    assert captured < 0.9 * launched

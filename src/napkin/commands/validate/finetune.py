@@ -18,6 +18,7 @@ from napkin.evidence.predictions import one_run, tuning_runs
 from napkin.evidence.predictions.runs import BENCHMARK
 from napkin.evidence.published import MAIN
 from napkin.evidence.rates.constants import deviations
+from napkin.evidence.rates.of_step import Asynchronous
 from napkin.evidence.rows.fields import title_of
 from napkin.evidence.rows.files import TUNING
 from napkin.evidence.rows.row import RowFields, WrongRow
@@ -223,7 +224,8 @@ def as_it_ran(asked: FineTuning, source: str) -> Setup:
 
 def _step(asked: FineTuning, hardware: Hardware, setup: Setup, source: str) -> one_run.StepPrediction:
     """Return the prediction of a step, with that source held out."""
-    return one_run.asked(asked.model, setup, hardware, asked.software, asked.kernel, without=source)
+    captured = Asynchronous(graphs=asked.graphs)
+    return one_run.asked(asked.model, setup, hardware, asked.software, asked.kernel, captured, without=source)
 
 
 def _timed(row: TunedRow, hardware: Hardware, quantity: str, level: float) -> Interval:

@@ -36,6 +36,7 @@ from napkin.evidence.rows.optimizers import optimizer_of
 from napkin.evidence.rows.row import RowFields
 from napkin.evidence.rows.runs import run_kind_of
 from napkin.evidence.rows.teams import origin_of
+from napkin.evidence.rows.words import graphs_named
 from napkin.evidence.software.scripts import scripts_of
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.inputs.hardware import Hardware
@@ -43,6 +44,7 @@ from napkin.operations.implementations import ALWAYS, CUDNN, EFFICIENT, Implemen
 from napkin.operations.model import Model
 from napkin.operations.trained import with_score
 from napkin.operations.tuning import Tuning
+from napkin.options.training import GRAPHS, PARTS
 from napkin.record import record, replace
 from napkin.training.framework import Framework
 from napkin.training.layout import Layout
@@ -82,6 +84,7 @@ class FineTuning:
     other     adapters of another kind, modeled as LoRA with as many parameters, or LoRA that the row leaves open
     opened    setups with the least and the most that LoRA may be where the row leaves it open, for its time
     wider     with weights in the other dtype that its script may have loaded, and as other versions ran it
+    graphs    what CUDA graphs capture (options/training.py, GRAPHS); "": as its software has it
     kernel    of attention, as its time takes it; flash: of the version that the software runs
     context   of CUDA
     """
@@ -103,6 +106,7 @@ class FineTuning:
     other: bool = False
     opened: tuple[Setup, ...] = ()
     wider: tuple[Setup, ...] = ()
+    graphs: str = ""
     kernel: str = "flash"
     context: Figure = CONTEXT
     least: float | None = None
@@ -187,11 +191,23 @@ def fine_tuning(row: RowFields) -> FineTuning:
             *(replace(setup, precision=one) for one in stated.wider),
             *alternatives_of(row, model, setup, plain.loss),
         ),
+        graphs=graphs_of(row, stated.trainer.stack_on(framework)),
         kernel=kernel,
         context=context_of(row),
         least=least_room_of(row, card),
         saves=saves_of(row, layout),
     )
+
+
+def graphs_of(row: RowFields, stack: str) -> str:
+    """Return what CUDA graphs capture in a row's run: what it states, or the layers where NVIDIA's code for MLPerf runs
+    (NVIDIA, CUDA graph best practices for PyTorch, docs.nvidia.com/dl-cuda-graph, Llama 2 70B LoRA: all submission
+    configurations set MCORE_CUDA_GRAPH=1; mlcommons/training_results_v4.0 NVIDIA/benchmarks/llama2_70b_lora:
+    LAYER_CUDA_GRAPH=1)."""
+    stated = graphs_named(row.text("layout.graphs"))
+    if stated in GRAPHS:
+        return stated
+    return PARTS if run_kind_of(row) == "benchmark" and stack == "megatron-core" else ""
 
 
 def _for_task(row: RowFields, stated: _Stated, plain: Implementation, masked: bool) -> Implementation:

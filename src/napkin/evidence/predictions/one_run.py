@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from napkin.elementwise import Number, holds_for_all
+from napkin.elementwise import Number, holds_for_all, is_zero
 from napkin.evidence.figures.host_updates import UPDATE_SPREAD
 from napkin.evidence.intervals.steps import (
     HOST_LINK_SPREAD,
@@ -131,7 +131,7 @@ class StepPrediction:
         if self.copies is not None:
             apart = replace(self.plan, sends_copies=1), replace(reached, dispatch=self.copies)
             found["dispatch"] = math.log(float(step_of_passes(self.passes, *apart).time.value) / seconds)
-        if self.stack.eager:
+        if self.stack.eager or not is_zero(reached.host_chunk):
             found["launches"] = over(on_host(reached, math.exp(wide * HOST_SPREAD)))
         if self.lowest is not None and reached.matmul_wide == self.lowest[0]:  # else a profile measured it
             low = self.lowest[1]

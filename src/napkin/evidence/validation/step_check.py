@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from napkin.evidence.figures.host_updates import UPDATE_SPREAD
 from napkin.evidence.intervals.steps import (
+    HOST_SPREAD,
     NETWORK_SPREAD,
     RunPoint,
     SeenStep,
@@ -39,6 +40,10 @@ from napkin.training.precision import POLICIES
 TYPE_CHECKING = False  # mypy takes it as true; numpy is slow to load
 if TYPE_CHECKING:
     from napkin.evidence.fit.columns import Columns
+
+
+BY_HOST = ("host_layer/eager", "host_layer/modules", "host_chunk")
+"""Constants of what a host launches one by one from Python: other hosts take as many times as long."""
 
 
 def weights_of(row: StepRow) -> float:
@@ -126,13 +131,15 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
     known = {source: constants(source) for source in {"", *sources}}
     sets = {source: columns.values(known[source]) for source in set(sources)}
     slower, apart = _on_slower_networks(columns, level, known), _by_copies(columns, known)
+    hosts = columns.values({name: math.exp(deviations(level) * HOST_SPREAD * (name in BY_HOST)) for name in known[""]})
     of_rows = np.stack([sets[source] for source in sources]) if sources else np.empty((0, len(columns.constants)))
-    seconds, exposed = columns.predict(of_rows), columns.exposed(of_rows)
+    seconds, exposed, late = columns.predict(of_rows), columns.exposed(of_rows), columns.predict(of_rows * hosts)
     sigmas = {source: spreads(source) for source in set(sources)}
     factors = {source: quantile(level, calibration.SEEN, calibration.BASE, source) for source in set(sources)}
     places = _Places(map(seen_step, calibration.SEEN))
     predicted = {}
-    for row, source, value, share in zip(columns.kept, sources, map(float, seconds), map(float, exposed), strict=True):
+    each = zip(columns.kept, sources, map(float, seconds), map(float, exposed), map(float, late), strict=True)
+    for row, source, value, share, waited in each:
         at = point_of(row)
         own = own_error_of(at, sigmas[source], share)
         half = factors[source] * scale(calibration.BASE, places.nearest(at, source), own)
@@ -140,7 +147,9 @@ def _predicted(columns: Columns, level: float, in_sample: bool) -> dict[str, _Pr
         network = math.log(slower.get(row.id, value) / value)
         clock, dispatch = _of_clock(row, source, value), math.log(apart.get(row.id, value) / value)
         host *= deviations(level) * UPDATE_SPREAD
-        wide = widened(half, host=host, kernel=kernel, network=network, clock=clock, dispatch=dispatch)
+        launches = math.log(waited / value) if 0 < value < math.inf else 0.0
+        found = {"host": host, "kernel": kernel, "network": network, "clock": clock, "dispatch": dispatch}
+        wide = widened(half, launches=launches, **found)
         predicted[row.id] = _Predicted(value, wide, class_of(at, calibration.SEEN, source))
     return predicted
 
