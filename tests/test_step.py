@@ -242,7 +242,7 @@ def test_less_work_never_takes_longer(shape: PrintedDecoder, batches: int, lengt
     layout: dict[str, Any] = {"sequence": length, "micro_batch": micro, "micro_batches": batches, "pp": pp}
     whole = seconds(shape, **layout)
     assert seconds(shape, **{**layout, "micro_batches": batches + 1}) > whole
-    assert seconds(shape, **{**layout, "micro_batch": micro + 1}) >= whole * (1 - 1e-12)  # equal where the host is waited for
+    assert seconds(shape, **{**layout, "micro_batch": micro + 1}) >= whole * (1 - 1e-12)  # or waits for the host
     assert seconds(replace(shape, layers=shape.layers + pp), **layout) > whole
 
 

@@ -153,9 +153,9 @@ PRIORS: dict[str, Prior] = {
     "host_layer/modules": (
         4.3e-3,
         0.25,
-        "NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt at main of 2026, iteration times of golden_values, 12 "
-        "layers of width 512 in micro-batches of 4 × 1,024 tokens, over tp, pp and interleaved stages: 3.9 ms a layer on "
-        "DGX H100, 5.4 to 6.1 on DGX A100, 5.7 to 6.4 on GB200; the mean of the first two over stack/megatron-core",
+        "NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt, iteration times of golden_values in 2026, 12 layers "
+        "of width 512 in micro-batches of 4 × 1,024 tokens, over tp, pp and interleaved stages: 3.9 ms a layer on DGX "
+        "H100, 5.4 to 6.1 on DGX A100, 5.7 to 6.4 on GB200; the mean of the first two over stack/megatron-core",
     ),
     "host_chunk": (
         2.5e-3,
