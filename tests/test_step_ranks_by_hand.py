@@ -632,7 +632,8 @@ def test_the_host_goes_from_chunk_to_chunk_while_the_device_works() -> None:
     """4 layers in 2 stages of 2 chunks, 3 micro-batches. The slowest stage has two layers and the head, the mean one
     half of the model; the bubble is 1/2 of that (p−1 slots of v chunks). Where launches take longer than the work of
     the layers, only the head and the lookups give the host time to spare."""
-    shape, each = {"pp": 2, "vp": 2, "micro_batches": 3}, 1e15
+    shape: dict[str, Any] = {"pp": 2, "vp": 2, "micro_batches": 3}
+    each = 1e15
     before = parts(**shape)
     slowest, mean = before["layer/device"] * 2 + before["model/head"], before["model/micro_batch"] / 2
     found = parts(changed={"host_chunk": each}, **shape)
