@@ -15,13 +15,13 @@ from napkin.evidence.fit.generic import decoder
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.formats import QUANTIZED
 from napkin.operations.adapters.as_operations import Adapter
-from napkin.operations.backward_parts import Learning
 from napkin.operations.experts import Experts
 from napkin.operations.frozen import Frozen
 from napkin.operations.implementations import HF
 from napkin.operations.roles import ADAPTER
 from napkin.operations.trained import as_trained
 from napkin.operations.tuning import Tuning
+from napkin.operations.work import Learning
 from napkin.record import replace
 from napkin.term import constant
 from napkin.timing.clock import Clock, size

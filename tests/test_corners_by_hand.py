@@ -21,9 +21,9 @@ from napkin.footprint.kv_cache import cache
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.memory import rank_of
 from napkin.footprint.peaks import Corner, StageLayers
+from napkin.footprint.placeholders import buffers
 from napkin.footprint.prepared import _part_asleep, layers_asleep, prepare
 from napkin.footprint.rank import Rank
-from napkin.footprint.registered import buffers
 from napkin.footprint.rows import Rows
 from napkin.footprint.stages import Stage, _runs
 from napkin.footprint.submodels import TowerPart, submodels_of, tower_part

@@ -15,8 +15,8 @@ from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import Moments, pixel_bytes
 from napkin.footprint.other_models import logits_of
 from napkin.footprint.peaks import StageLayers, layer_peaks
+from napkin.footprint.placeholders import buffers
 from napkin.footprint.prepared import PreparedStep, flat, prepare, reach_of_step
-from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.frozen import Reach

@@ -16,10 +16,9 @@ from napkin.cli.reader import read
 from napkin.commands.command import ask, named
 from napkin.planning.schedule import interleaved
 from napkin.render.answer import Answer
-from napkin.render.chart import Chart, Series
+from napkin.render.chart import Chart, Series, spoken
+from napkin.render.chart import axis as scaled
 from napkin.render.plot import draw, draw_panel
-from napkin.render.scale import axis as scaled
-from napkin.render.scale import spoken
 from tests.conftest import Napkin
 
 mpl.use("agg")

@@ -29,16 +29,15 @@ from napkin.footprint.gathers import gathered_bytes
 from napkin.footprint.local_weights import LocalWeights, stays_fp32
 from napkin.footprint.memory import least_states, parts_of, rank_of
 from napkin.footprint.moments import Moments
+from napkin.footprint.placeholders import buffers
 from napkin.footprint.prepared import PreparedStep, prepare, shape_of
 from napkin.footprint.rank import Moment
-from napkin.footprint.registered import buffers
 from napkin.footprint.saving import saved
 from napkin.footprint.served_weights import StoredWeights
 from napkin.footprint.stages import _runs
 from napkin.footprint.submodels import TowerPart, waiting
 from napkin.footprint.through_passes import Gradients, References
 from napkin.operations.attention.core import AttentionCore
-from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation
 from napkin.operations.linear import Matmul
 from napkin.operations.losses import LOSSES, Loss
@@ -48,6 +47,7 @@ from napkin.operations.rewrite import FusedLinear
 from napkin.operations.roles import COLUMN, REPLICATED, ROW
 from napkin.operations.trained import forward_only
 from napkin.operations.tuning import Tuning
+from napkin.operations.work import Learning
 from napkin.record import fields, replace
 from napkin.term import TRUE, leaf
 from napkin.timing.clock import Clock

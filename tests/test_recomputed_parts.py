@@ -10,7 +10,7 @@ import pytest
 from napkin.evidence.rows.recomputation import recomputation
 from napkin.inputs.launch.read import reading_of
 from napkin.inputs.launch.syntax import source_of
-from napkin.options.modules import MODULES
+from napkin.options.training import MODULES
 from napkin.training.recomputation import recompute
 from tests.conftest import answered, run_line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from napkin.timing.slowest_stage import Degrees, LayerRuns, slowest_stage
+from napkin.timing.pipeline import Degrees, LayerRuns, slowest_stage
 
 FIRST_CHEAP = LayerRuns(((6, 0), (6, 1)), (), 2)
 CASES = [

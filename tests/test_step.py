@@ -26,8 +26,8 @@ from napkin.record import fields, replace
 from napkin.term import leaf
 from napkin.timing import collectives
 from napkin.timing.clock import Clock
+from napkin.timing.collectives import Groups, groups_of
 from napkin.timing.efficiency import alignment, depth_share, halvings, tile_share
-from napkin.timing.placement import Groups, groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout

@@ -12,7 +12,6 @@ import pytest
 
 from napkin.evidence.fit.generic import decoder
 from napkin.operations.attention.core import AttentionCore
-from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation
 from napkin.operations.embedding import Embedding
 from napkin.operations.experts import ExpertMatmul, Experts
@@ -31,6 +30,7 @@ from napkin.operations.router import Router
 from napkin.operations.streams import ExpertScale
 from napkin.operations.streams_apart import Streamed
 from napkin.operations.views import Concat, ConcatTokens, Slice, Transpose, reuse
+from napkin.operations.work import Learning
 from napkin.record import replace
 from napkin.timing.clock import Clock
 from napkin.timing.experts import expert_time

@@ -17,8 +17,8 @@ from napkin.evidence.fit.generic import decoder
 from napkin.evidence.rates.decompositions import SEEN
 from napkin.evidence.rows.printed import PrintedDecoder
 from napkin.record import replace
+from napkin.timing.collectives import groups_of
 from napkin.timing.optimizer import FUSED_ON_HOST
-from napkin.timing.placement import groups_of
 from napkin.timing.step import layers_of_step, step
 from napkin.timing.step_layout import StepLayout
 from napkin.training.optimizer_step import step_traffic

@@ -117,7 +117,7 @@ def _moved() -> tuple[str, ...]:
 
 
 def _measured() -> tuple[str, ...]:
-    from napkin.options.bench import MEASURED
+    from napkin.options.comparing import MEASURED
 
     return MEASURED
 

@@ -19,10 +19,9 @@ from napkin.commands.signature import AllButAdvice, OptionText
 from napkin.errors import NapkinError, escaped
 from napkin.options.command_line import Text, pieces_of
 from napkin.render.answer import Answer
-from napkin.render.assumed import assumed_words
 from napkin.render.columns import clauses
 from napkin.render.json import to_json
-from napkin.render.page import next_pieces
+from napkin.render.page import assumed_words, next_pieces
 from napkin.render.paint import TONES
 from napkin.render.screen import Bar, Table
 from napkin.render.svg import colored, figures

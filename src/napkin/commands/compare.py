@@ -16,14 +16,13 @@ from napkin.elementwise import ratio
 from napkin.errors import NapkinError
 from napkin.inputs.launch.stated import FROM_FILE
 from napkin.options.command_line import pieces_of, quoted
-from napkin.options.files import DRAWS
 from napkin.options.layout import DEGREES
+from napkin.options.output import DRAWS
 from napkin.planning import attribution
 from napkin.record import replace
 from napkin.render.answer import Answer, Cell
-from napkin.render.assumed import DEFAULTED
-from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, spoken, titled
+from napkin.render.chart import Chart, Series, axis, spoken, titled
+from napkin.render.page import DEFAULTED
 from napkin.render.screen import Next
 
 SERVING = ("serve/output_tokens_per_second", "serve/tpot", "serve/cost_per_million_output_tokens")

@@ -23,7 +23,7 @@ from napkin.counting import conventions, flops, vision
 from napkin.errors import NapkinError
 from napkin.operations.model import Model
 from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
-from napkin.options.quantities import LINEAR_OPTIONS
+from napkin.options.question import LINEAR_OPTIONS
 from napkin.options.training import FROZEN, TASKED
 from napkin.record import record
 from napkin.render.answer import Answer

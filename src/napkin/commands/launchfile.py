@@ -22,8 +22,7 @@ from napkin.options.registry import OPTIONS
 from napkin.options.training import FROZEN_FORMATS
 from napkin.record import record, replace
 from napkin.render.answer import Answer, Shown
-from napkin.render.assumed import assumed_words
-from napkin.render.page import spelled_inputs
+from napkin.render.page import assumed_words, spelled_inputs
 from napkin.render.screen import Next
 from napkin.units import Unreadable
 

@@ -6,7 +6,7 @@ from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.options.machine import FIGURES
-from napkin.options.quantities import LINEAR_OPTIONS
+from napkin.options.question import LINEAR_OPTIONS
 from napkin.render.answer import Answer
 
 LINEAR = ("batch", "widths", "width", "depth")

@@ -8,9 +8,8 @@ from napkin.commands.command import Command, ask, find
 from napkin.commands.inputs import Inputs
 from napkin.commands.signature import AllButAdvice, OptionText
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.files import DRAWS
 from napkin.options.option import Option
-from napkin.options.output import COMMON
+from napkin.options.output import COMMON, DRAWS
 from napkin.options.ranges import truth
 from napkin.options.registry import OPTIONS, spelled
 from napkin.render.answer import Answer, Shown

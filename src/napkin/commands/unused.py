@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from napkin.commands.inputs import Inputs
-from napkin.commands.question.machine import read_of_memory
-from napkin.commands.question.nodes import NODES
+from napkin.commands.question.machine import NODES, read_of_memory
 from napkin.commands.signature import AllButAdvice
 from napkin.commands.uses import Reason
 from napkin.errors import NapkinError, Problems
-from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
+from napkin.options.output import DRAWS
 from napkin.options.registry import OPTIONS
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load

@@ -15,7 +15,7 @@ from napkin.errors import NapkinError
 from napkin.operations.base import Operation
 from napkin.operations.model import Layer, Model
 from napkin.operations.recomputed_parts import parts_of
-from napkin.options.modules import CORE_ATTENTION
+from napkin.options.training import CORE_ATTENTION
 from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subtract
 from napkin.training.order import order_of
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS, Recompute

@@ -7,10 +7,9 @@ from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, prod
 from napkin.footprint.gathers import gathered_bytes, left_gathered
 from napkin.footprint.optimizer_buffers import optimizer_temporaries
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
-from napkin.footprint.placeholders import placeholder_bytes
+from napkin.footprint.placeholders import buffers, placeholder_bytes
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import Made, Moment, MomentSums, Rank, larger
-from napkin.footprint.registered import buffers
 from napkin.footprint.saved_activations import dot, returned_bytes
 from napkin.footprint.through_passes import Gradients, Parts, References
 from napkin.operations.model import Model

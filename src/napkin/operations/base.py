@@ -9,7 +9,6 @@ a query heads, d head size, f feed-forward width, E experts, k chosen experts.
 from __future__ import annotations
 
 from napkin.elementwise import Number
-from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.facts import (
     AttentionCost,
     Cache,
@@ -21,7 +20,7 @@ from napkin.operations.facts import (
     Served,
     ThinPair,
 )
-from napkin.operations.work import Gemm, Weight, Work
+from napkin.operations.work import ALL, Gemm, Learning, Weight, Work
 from napkin.record import record
 
 TYPE_CHECKING = False

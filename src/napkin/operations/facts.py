@@ -9,9 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from napkin.operations.backward_parts import Learning
     from napkin.operations.implementations import Implementation
-    from napkin.operations.work import Gemm, PairRule
+    from napkin.operations.work import Gemm, Learning, PairRule
 else:
     Protocol = object
 

@@ -13,12 +13,12 @@ from napkin.autograd.tape import Tape
 from napkin.autograd.tensors import MADE_AGAIN, WEIGHT, Storage, Tensor, select
 from napkin.elementwise import Number, is_zero, maximum
 from napkin.operations.activation_functions import activated
-from napkin.operations.backward_parts import Learning
 from napkin.operations.implementations import OVERWRITES, Implementation
 from napkin.operations.roles import LM_HEAD
 from napkin.operations.scopes import ScopeNames, Scopes
 from napkin.operations.shapes import Shape, Split, Value
 from napkin.operations.stack_inputs import StackInputs
+from napkin.operations.work import Learning
 from napkin.record import record, replace
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from napkin.operations.base import Operation
 from napkin.operations.facts import SUM
 from napkin.operations.roles import COLUMN, DOWN, KV_LATENT, SHARED_EXPERT
-from napkin.options.modules import (
+from napkin.options.training import (
     CORE_ATTENTION,
     DENSE_MLP,
     EXPERT_ACTIVATION,

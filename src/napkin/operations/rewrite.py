@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 
 from napkin.elementwise import Number
-from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
 from napkin.operations.facts import (
     ACTIVATION,
@@ -40,6 +39,7 @@ from napkin.operations.roles import (
     VOCABULARY,
 )
 from napkin.operations.scopes import ScopeNames
+from napkin.operations.work import ALL, Learning
 from napkin.record import record
 
 Operations = tuple[Operation, ...]

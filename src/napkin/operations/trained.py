@@ -12,7 +12,6 @@ from napkin.operations.adapters.lora import (
     in_layer,
     stored_format,
 )
-from napkin.operations.backward_parts import ALL, Learning
 from napkin.operations.base import Operation
 from napkin.operations.frozen import Frozen, Reach
 from napkin.operations.idle import Idle
@@ -20,6 +19,7 @@ from napkin.operations.linear import Matmul
 from napkin.operations.model import Layer, Model, Stack, stack_of
 from napkin.operations.roles import ADAPTER, IMAGE_PROJECTOR, IMAGES, LM_HEAD, MEMORY, MERGED, TOKEN
 from napkin.operations.scored import ClassLoss
+from napkin.operations.work import ALL, Learning
 from napkin.record import replace
 
 VISION, PROJECTOR = "vision", "projector"

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 
-from napkin.options.files import DRAWS
 from napkin.options.machine import FIGURES
-from napkin.options.output import COMMON
+from napkin.options.output import COMMON, DRAWS
 from napkin.options.registry import OPTIONS
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load

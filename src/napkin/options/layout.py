@@ -7,8 +7,6 @@ from napkin.options.option import Option, choice, flag, or_none
 from napkin.options.parsers import stage_layers
 from napkin.record import record
 
-GROUP = "Layout"
-
 
 @record
 class Degree:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from napkin import units
 from napkin.options.option import Option, choice
 
-GROUP = "Machine"
-
 OPTIONS = (
     Option("hardware", units.words, "Accelerator, e.g. h100 (napkin hardware lists all)", metavar="NAME"),
     Option("hardware-file", units.words, "Your own accelerators, in addition to the built-in ones", metavar="FILE"),

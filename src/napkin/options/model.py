@@ -6,8 +6,6 @@ from napkin import units
 from napkin.options.option import Option, flag
 from napkin.options.parsers import lengths, names
 
-GROUP = "Model"
-
 OPTIONS = (
     Option(
         "model",

@@ -1,4 +1,4 @@
-"""Every option of napkin by name. Each is declared once, in the module of its group.
+"""Every option of napkin by name. Each is declared once, with its group.
 
 Run files use the same names (dashes or underscores). Other names for them are in synonyms.py.
 """
@@ -7,22 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from napkin.options import (
-    bench,
-    comparing,
-    data,
-    files,
-    layout,
-    lint,
-    machine,
-    model,
-    output,
-    quantities,
-    question,
-    rollout,
-    serving,
-    training,
-)
+from napkin.options import comparing, layout, machine, model, output, question, rollout, training
 from napkin.options.option import Option
 
 
@@ -37,24 +22,21 @@ def registry(groups: Iterable[tuple[str, tuple[Option, ...]]]) -> dict[str, Opti
     return found
 
 
-GROUPS = tuple(
-    (one.GROUP, one.OPTIONS)
-    for one in (
-        model,
-        machine,
-        layout,
-        training,
-        rollout,
-        serving,
-        data,
-        question,
-        quantities,
-        comparing,
-        lint,
-        bench,
-        files,
-        output,
-    )
+GROUPS = (
+    ("Model", model.OPTIONS),
+    ("Machine", machine.OPTIONS),
+    ("Layout", layout.OPTIONS),
+    ("Training", training.OPTIONS),
+    ("Reinforcement learning", rollout.OPTIONS),
+    ("Serving", rollout.SERVING),
+    ("Data", question.DATA),
+    ("Question", question.OPTIONS),
+    ("Quantities", question.QUANTITIES),
+    ("Comparing", comparing.OPTIONS),
+    ("Lint", comparing.LINTING),
+    ("Benchmark", comparing.BENCHMARK),
+    ("Files", output.FILES),
+    ("Output", output.OPTIONS),
 )
 """(heading, its options), in the order in which help shows them."""
 

@@ -7,7 +7,6 @@ from napkin.options.layout import DEGREES, EXPERT_LOAD, MACHINE_SIZE, STAGE_OPTI
 from napkin.options.option import NONE, Option, choice, flag, or_none
 from napkin.options.parsers import frozen_parts, lowercase_names, offloads
 
-GROUP = "Training"
 TORCH_LOSS = "torch"
 """The form of cross entropy that torch has: log-softmax, then the likelihood."""
 TASKS = ("pretrain", "sft", "dpo", "orpo", "simpo", "kto", "rm", "distill", "gkd", "grpo", "rloo", "ppo")
@@ -255,3 +254,27 @@ STEP_MODEL = (
     *STAGE_OPTIONS,
 )
 """Options of the step model besides the model, its sequence length and its GPUs: given one of them, it predicts."""
+
+
+CORE_ATTENTION = "core_attn"
+"""Scores, softmax and their product with values: a checkpoint."""
+EXPERT_ACTIVATION = "moe_act"
+"""The activation of routed experts, whose result is freed."""
+LAYER_NORMS = "layernorm"
+"""Norms of the residual stream that are no part of the linear layers that read them, whose result is freed."""
+LATENT_UP = "mla_up_proj"
+"""What makes heads of the latents, and rotates them: queries, keys and values are freed."""
+DENSE_MLP = "mlp"
+"""A dense MLP, a checkpoint, with its norm where that is a part of its first linear layer."""
+MOE_LAYER = "moe"
+"""Router, routed and shared experts, with their exchange: a checkpoint."""
+SHARED_EXPERTS = "shared_experts"
+"""Shared experts, a checkpoint."""
+MODULES = (CORE_ATTENTION, EXPERT_ACTIVATION, LAYER_NORMS, LATENT_UP, DENSE_MLP, MOE_LAYER, SHARED_EXPERTS)
+"""In the order in which an option lists them."""
+
+
+def selective(names: tuple[str, ...]) -> str:
+    """Return the value of --recompute for some of MODULES."""
+    ordered = tuple(one for one in MODULES if one in names)
+    return "selective" if ordered == (CORE_ATTENTION,) else f"selective:{'+'.join(ordered)}"

@@ -10,7 +10,7 @@ from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.operations.recomputed_parts import parts_of
 from napkin.operations.roles import EXPERT
-from napkin.options.modules import CORE_ATTENTION, DENSE_MLP, EXPERT_ACTIVATION, MOE_LAYER, selective
+from napkin.options.training import CORE_ATTENTION, DENSE_MLP, EXPERT_ACTIVATION, MOE_LAYER, selective
 from napkin.record import record
 from napkin.training.optimizers import in_eight_bits
 from napkin.training.setup import Setup

@@ -10,9 +10,8 @@ from html import escape
 
 from napkin.errors import escaped
 from napkin.render.answer import NO_SCREEN, Answer
-from napkin.render.assumed import assumed_words
 from napkin.render.columns import clauses
-from napkin.render.page import SPACE, next_pieces
+from napkin.render.page import SPACE, assumed_words, next_pieces
 from napkin.render.paint import TONES
 from napkin.render.screen import Bar, Column, Table
 from napkin.render.svg import color, colored, figures

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 from napkin import term
 from napkin.elementwise import Number
-from napkin.operations.backward_parts import ALL, Learning
+from napkin.operations.work import ALL, Learning
 from napkin.term import Term
 from napkin.timing import collectives
-from napkin.timing.collectives import ONE, TWO
+from napkin.timing.collectives import ONE, TWO, RankGroup, groups_of
 from napkin.timing.efficiency import alignment, depth, tiles
-from napkin.timing.placement import RankGroup, groups_of
 from napkin.timing.rates import Rates
 from napkin.timing.step_layout import StepLayout
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from napkin import term
 from napkin.elementwise import Number, holds_for_all, is_array, where
-from napkin.operations.backward_parts import ALL
 from napkin.operations.base import EXPERT_KERNELS, Operation
 from napkin.operations.implementations import Implementation
 from napkin.operations.model import Layer
 from napkin.operations.recomputed_parts import RecomputedPart, parts_of
 from napkin.operations.rewrite import fuse, fuse_linears
 from napkin.operations.roles import ADAPTER, MERGED
-from napkin.options.modules import EXPERT_ACTIVATION
+from napkin.operations.work import ALL
+from napkin.options.training import EXPERT_ACTIVATION
 from napkin.record import record, replace
 from napkin.term import Term
 from napkin.timing.clock import PER_PARAM, SECOND, STACK, Clock, size, total, zero

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from napkin import term
 from napkin.elementwise import holds_for_all, is_array, where
 from napkin.formats import stored_bytes
-from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation, Timer
 from napkin.operations.facts import (
     AttentionCost,
@@ -19,7 +18,7 @@ from napkin.operations.facts import (
 )
 from napkin.operations.rewrite import FusedLinear, divided_outputs
 from napkin.operations.roles import ADAPTER, COLUMN, HEADS, ROW, TABLES
-from napkin.operations.work import Work
+from napkin.operations.work import Learning, Work
 from napkin.record import replace
 from napkin.term import Term
 from napkin.timing.attention import core_time, score_time

@@ -30,9 +30,8 @@ from napkin.timing.layer import LayerTime, layer_time
 from napkin.timing.layer_clock import COMMUNICATION, COMPUTE, GROUPS, MEMORY
 from napkin.timing.layer_weights import layer_weights
 from napkin.timing.optimizer import optimizer_time
-from napkin.timing.pipeline import Layers, boundary_time, bubble_time, chunks_time, layers_of, stages_of
+from napkin.timing.pipeline import LayerRuns, Layers, boundary_time, bubble_time, chunks_time, layers_of, stages_of
 from napkin.timing.rates import Rates
-from napkin.timing.slowest_stage import LayerRuns
 from napkin.timing.step_layout import StepLayout
 from napkin.training.tasks import Passes, Passing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from napkin.operations.implementations import HUGGING_FACE, Implementation
-from napkin.options.modules import CORE_ATTENTION
+from napkin.options.training import CORE_ATTENTION
 from napkin.record import record, replace
 from napkin.training.precision import Precision
 

@@ -6,7 +6,7 @@ The formulas of memory.py are the same for all; a record says which tensors exis
 from __future__ import annotations
 
 from napkin.operations.implementations import HUGGING_FACE
-from napkin.options.modules import MODULES
+from napkin.options.training import MODULES
 from napkin.record import replace
 from napkin.training.framework import COMPUTE, COST, ENDS, FIRST, FRONT, Divisions, Earlier, Edition, Framework
 

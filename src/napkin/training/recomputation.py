@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt
 
 from napkin.errors import NapkinError
-from napkin.options.modules import CORE_ATTENTION, MODULES, selective
+from napkin.options.training import CORE_ATTENTION, MODULES, selective
 from napkin.record import record
 
 OPERATIONS = "operations"

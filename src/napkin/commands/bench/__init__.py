@@ -9,7 +9,7 @@ from napkin.bench.verdicts import COMPARED, VERDICTS
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError, did_you_mean
-from napkin.options.bench import MEASURED
+from napkin.options.comparing import MEASURED
 from napkin.options.machine import FIGURES
 from napkin.options.option import parsed
 from napkin.render.answer import Answer

@@ -17,10 +17,10 @@ from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.rollout.trainer import OF_ENGINE, read_trainer_of_rollout
 from napkin.commands.screens.lint import of_rule, of_rules, screen
 from napkin.errors import BROKEN, CLOSE, OK, REFUSED, USAGE, NapkinError, Problems
-from napkin.options.data import AMOUNT
+from napkin.options.comparing import LINT, OPERATION
 from napkin.options.layout import STAGE_OPTIONS
-from napkin.options.lint import LINT, OPERATION
 from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
+from napkin.options.question import AMOUNT
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.record import replace

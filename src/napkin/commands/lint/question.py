@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.frozen import read_implementation
-from napkin.commands.question.machine import RATES, read_hardware
+from napkin.commands.question.machine import RATES, read_gpus, read_hardware
 from napkin.commands.question.model import read_model
 from napkin.commands.question.named import named_config
-from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.software import framework_named
 from napkin.commands.question.step_model import read_prediction
@@ -21,7 +20,7 @@ from napkin.evidence.rates.machines import gpus_per_node
 from napkin.footprint import capacity, storage
 from napkin.operations.model import Model
 from napkin.options.command_line import changed
-from napkin.options.lint import OPERATION
+from napkin.options.comparing import OPERATION
 from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.planning.padding import TrainerPasses
 from napkin.planning.verdicts import Fit, evaluate

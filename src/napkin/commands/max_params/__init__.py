@@ -13,8 +13,7 @@ from napkin.commands.max_params.shape import (
     proportions_of,
     shape_terms,
 )
-from napkin.commands.question.machine import WHICH, check_dtype, read_hardware, read_usual_policy
-from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.machine import WHICH, check_dtype, read_gpus, read_hardware, read_usual_policy
 from napkin.commands.question.setup import read_loading, read_optimizer, read_setup
 from napkin.commands.screens.max_params import screen
 from napkin.commands.screens.setup import trained_part

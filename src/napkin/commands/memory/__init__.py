@@ -14,11 +14,11 @@ from napkin.commands.question.model import read_model
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.screens import memory as screen
 from napkin.errors import UNDECIDED
-from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
 from napkin.options.option import choice
-from napkin.options.quantities import LINEAR_OPTIONS
+from napkin.options.output import DRAWS
+from napkin.options.question import LINEAR_OPTIONS
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.planning.step_memory import activation_budget, kept_tensors, terms_of

@@ -10,8 +10,7 @@ from napkin.footprint.rank import BUCKETS, Rank
 from napkin.footprint.stages import places
 from napkin.planning.verdicts import Fit
 from napkin.render.answer import Answer, Row
-from napkin.render.chart import Chart, Series
-from napkin.render.scale import spoken
+from napkin.render.chart import Chart, Series, spoken
 from napkin.term import Term
 
 USED = "used (nvidia-smi)"

@@ -6,9 +6,8 @@ from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.memory.question import STATUS
 from napkin.commands.question.frozen import read_quantized
-from napkin.commands.question.machine import read_hardware
+from napkin.commands.question.machine import read_gpus, read_hardware
 from napkin.commands.question.model import read_sequence, read_target
-from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.stored_weights import read_weights
 from napkin.commands.question.tasks import read_task
 from napkin.commands.screens.serving import screen

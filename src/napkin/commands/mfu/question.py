@@ -14,9 +14,15 @@ from napkin.commands.mfu.measured_rate import (
     without_rate,
 )
 from napkin.commands.question.frozen import read_trained
-from napkin.commands.question.machine import WHICH, check_dtype, read_dtype, read_hardware, read_hardware_table
+from napkin.commands.question.machine import (
+    WHICH,
+    check_dtype,
+    read_dtype,
+    read_gpus,
+    read_hardware,
+    read_hardware_table,
+)
 from napkin.commands.question.model import read_model
-from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.size import read_size
 from napkin.commands.question.step_model import StepQuestion, read_step
 from napkin.commands.question.untimed import read_untimed

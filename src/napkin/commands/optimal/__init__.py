@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.options.files import DRAWS
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.output import DRAWS
 from napkin.options.question import OF_FAILURES
 from napkin.planning.laws.known import DEFAULT
 from napkin.render.answer import Answer

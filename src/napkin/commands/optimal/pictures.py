@@ -7,9 +7,8 @@ import math
 from napkin.commands.optimal.question import OptimalQuestion
 from napkin.commands.optimal.rows import Deviations
 from napkin.planning.laws.allocate import value_of
-from napkin.render.chart import Chart, Series
+from napkin.render.chart import Chart, Series, axis, titled
 from napkin.render.figures import amount
-from napkin.render.scale import axis, titled
 from napkin.units import human
 
 POINTS = 41

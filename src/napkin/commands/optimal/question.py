@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
-from napkin.commands.question.machine import read_hardware, read_peak
-from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.machine import read_gpus, read_hardware, read_peak
 from napkin.commands.question.price import read_market_price
 from napkin.commands.signature import OptionText
 from napkin.errors import NapkinError, Refused, did_you_mean

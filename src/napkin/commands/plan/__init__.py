@@ -7,12 +7,11 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.tasks import read_whether_rollout
 from napkin.commands.question.usual_stack import PLANS_ON
 from napkin.errors import HELD, IMPOSSIBLE, OK, NapkinError
-from napkin.options.data import AMOUNT
-from napkin.options.files import DRAWS
 from napkin.options.layout import BOUNDED, EXPERT_LOAD, MACHINE_SIZE, SEARCHED
 from napkin.options.machine import accelerators
 from napkin.options.model import MODEL_OPTIONS, PREDICTING
-from napkin.options.question import OF_FAILURES
+from napkin.options.output import DRAWS
+from napkin.options.question import AMOUNT, OF_FAILURES
 from napkin.options.ranges import values
 from napkin.options.registry import OPTIONS
 from napkin.options.rollout import ROLLOUT

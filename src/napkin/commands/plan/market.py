@@ -13,8 +13,7 @@ from napkin.commands.signature import OptionText
 from napkin.errors import BROKEN, IMPOSSIBLE, OK, NapkinError, Problems
 from napkin.record import record
 from napkin.render.answer import Answer, Cell, Shown, number_in, reasons_in
-from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, titled
+from napkin.render.chart import Chart, Series, axis, titled
 from napkin.term import GIVEN, SEEN, Term, divide, leaf, multiply
 
 COLORS = 6

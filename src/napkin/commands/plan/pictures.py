@@ -11,8 +11,7 @@ from napkin.commands.screens.setup import degrees_of
 from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Array
 from napkin.planning.layouts import Scored
-from napkin.render.chart import Chart, Series
-from napkin.render.scale import titled
+from napkin.render.chart import Chart, Series, titled
 
 
 def mfu_of(question: PlanQuestion, found: FittingLayouts, i: int | Sequence[int]) -> Array:

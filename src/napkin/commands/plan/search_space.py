@@ -27,8 +27,8 @@ from napkin.inputs.hardware import Hardware
 from napkin.inputs.profile import Profile
 from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model
-from napkin.options.data import SAMPLES
 from napkin.options.layout import BOUNDED, SEARCHED
+from napkin.options.question import SAMPLES
 from napkin.options.training import FROZEN
 from napkin.planning.grid import Request, forced
 from napkin.planning.layout_time import Timed

@@ -8,7 +8,7 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.question.tasks import read_task
 from napkin.errors import NapkinError
 from napkin.inputs.lengths import SampleLengths, read_lengths
-from napkin.options.data import AMOUNT, SAMPLES
+from napkin.options.question import AMOUNT, SAMPLES
 from napkin.record import record
 from napkin.render.figures import to_type
 from napkin.term import GIVEN, TRUE, Term, divide, leaf, multiply, subtract

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from napkin.commands.inputs import Inputs
+from napkin.commands.question.machine import read_gpus
 from napkin.commands.question.model import read_images_of_sequence, read_sequence, read_target
-from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.stages import Pipeline, read_pipeline
 from napkin.commands.question.tasks import read_task
 from napkin.errors import NapkinError, Refused

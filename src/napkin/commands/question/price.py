@@ -6,7 +6,7 @@ from __future__ import annotations
 from napkin.commands.inputs import Inputs
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
-from napkin.options.data import SAMPLES
+from napkin.options.question import SAMPLES
 from napkin.options.training import FROZEN, TASKED
 
 TYPE_CHECKING = False

@@ -8,8 +8,7 @@ from napkin.commands.question.adapters import read_whether_adapted
 from napkin.commands.question.divisions import check_layout
 from napkin.commands.question.frozen import read_frozen, read_implementation, read_quantized, read_stored_format
 from napkin.commands.question.layout import check_divides, read_context, read_layout
-from napkin.commands.question.machine import read_generation, read_usual_format, read_usual_policy
-from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.machine import read_generation, read_gpus, read_usual_format, read_usual_policy
 from napkin.commands.question.software import read_framework, read_kernels, read_named_trainer
 from napkin.commands.question.tasks import read_forwards, read_loss, read_micro_batches, read_sampled, read_task
 from napkin.elementwise import Flag, Number, is_array
@@ -20,7 +19,7 @@ from napkin.operations.model import Model
 from napkin.operations.queries import undivided
 from napkin.operations.recomputed_parts import parts_of
 from napkin.options.layout import EXPERT_LOAD
-from napkin.options.modules import EXPERT_ACTIVATION, LATENT_UP
+from napkin.options.training import EXPERT_ACTIVATION, LATENT_UP
 from napkin.record import replace
 from napkin.training import optimizer_names
 from napkin.training.framework import Framework

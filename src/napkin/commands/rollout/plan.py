@@ -10,7 +10,7 @@ from napkin.commands.plan.search_space import read_layouts
 from napkin.commands.question.confidence import read_confidence
 from napkin.commands.question.goodput import read_goodput
 from napkin.commands.question.layout import degrees
-from napkin.commands.question.nodes import read_gpus
+from napkin.commands.question.machine import read_gpus
 from napkin.commands.question.price import read_market_price
 from napkin.commands.question.untimed import read_searched
 from napkin.commands.rollout.amount import read_steps, run_of

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence, widening
-from napkin.commands.question.machine import RATES, read_hardware
+from napkin.commands.question.machine import RATES, read_gpus, read_hardware
 from napkin.commands.question.model import read_model
-from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.setup import read_setup
 from napkin.commands.question.step_model import read_prediction
 from napkin.commands.question.tasks import read_task

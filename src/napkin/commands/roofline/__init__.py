@@ -24,12 +24,11 @@ from napkin.counting import flops
 from napkin.errors import NapkinError, did_you_mean
 from napkin.inputs.load import printable
 from napkin.operations.work import gemm
-from napkin.options.files import DRAWS
 from napkin.options.model import MODEL_OPTIONS
+from napkin.options.output import DRAWS
 from napkin.render.answer import Answer
-from napkin.render.chart import Chart, Series
+from napkin.render.chart import Chart, Series, axis, titled
 from napkin.render.figures import share
-from napkin.render.scale import axis, titled
 from napkin.term import Term
 from napkin.timing import roofline
 from napkin.timing.roofline import OperationBound

@@ -14,16 +14,15 @@ from napkin.commands.screens.sensitivity import screen
 from napkin.commands.sensitivity.variation import Moved
 from napkin.errors import NapkinError
 from napkin.inputs.limits import hold
-from napkin.options.files import DRAWS
 from napkin.options.option import Option
+from napkin.options.output import DRAWS
 from napkin.options.ranges import is_whole, written
 from napkin.options.registry import OPTIONS
 from napkin.planning import attribution
 from napkin.record import replace
 from napkin.render.answer import Answer
-from napkin.render.chart import Chart, Series
+from napkin.render.chart import Chart, Series, axis, spoken, titled
 from napkin.render.figures import between, share
-from napkin.render.scale import axis, spoken, titled
 from napkin.units import human
 
 REACH = 64.0

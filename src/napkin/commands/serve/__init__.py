@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from napkin.commands.command import Command
 from napkin.commands.inputs import Inputs
-from napkin.options.files import DRAWS
 from napkin.options.machine import accelerators
 from napkin.options.model import MODEL_OPTIONS
 from napkin.options.option import choice
-from napkin.options.serving import REQUESTS
+from napkin.options.output import DRAWS
+from napkin.options.rollout import REQUESTS
 from napkin.planning.verdicts import FITS, VERDICTS
 from napkin.render.answer import Answer
 

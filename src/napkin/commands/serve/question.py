@@ -5,9 +5,8 @@ from __future__ import annotations
 from napkin import formats
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.confidence import read_confidence
-from napkin.commands.question.machine import read_hardware
+from napkin.commands.question.machine import read_gpus, read_hardware
 from napkin.commands.question.model import read_model
-from napkin.commands.question.nodes import read_gpus
 from napkin.commands.question.stored_weights import read_weights
 from napkin.commands.question.tasks import check_decodes
 from napkin.errors import NapkinError, Refused

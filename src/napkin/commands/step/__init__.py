@@ -20,9 +20,9 @@ from napkin.evidence.predictions.utilization import PATHS, utilization_terms
 from napkin.evidence.software import stacks
 from napkin.inputs.hardware import Hardware
 from napkin.operations.queries import has_scan
-from napkin.options.files import DRAWS
 from napkin.options.layout import STAGE_OPTIONS
 from napkin.options.model import MODEL_OPTIONS, PADDED, PREDICTING
+from napkin.options.output import DRAWS
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import RATE_OPTIONS, SETUP_DEFAULTS, SETUP_OPTIONS, STATE_OPTIONS
 from napkin.render.answer import Answer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from napkin.planning.schedule import interleaved
-from napkin.render.chart import Chart, Series, Span
-from napkin.render.scale import axis
+from napkin.render.chart import Chart, Series, Span, axis
 from napkin.timing.step import StepTime
 from napkin.timing.step_layout import StepLayout
 

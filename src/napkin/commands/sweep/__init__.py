@@ -11,14 +11,13 @@ from napkin.commands.inputs import Inputs
 from napkin.commands.screens.sweep import chosen, screen
 from napkin.commands.sweep.point import Point, value_of
 from napkin.errors import NapkinError, Problems
-from napkin.options.files import DRAWS
 from napkin.options.option import Option
+from napkin.options.output import DRAWS
 from napkin.options.ranges import MOST_VALUES, values
 from napkin.record import record
 from napkin.render.answer import Answer, Row, Shown, end_path, is_end
-from napkin.render.assumed import WORDS, either
-from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, spoken, titled
+from napkin.render.chart import Chart, Series, axis, spoken, titled
+from napkin.render.page import WORDS, either
 
 Axis = tuple[Option, list[str] | list[bool]]
 MOST_NUMBERS = 30_000

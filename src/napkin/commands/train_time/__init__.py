@@ -11,11 +11,10 @@ from napkin.commands.train_time.question import TrainTimeQuestion
 from napkin.commands.train_time.read import PREDICTS, read
 from napkin.counting.six_n import against_count
 from napkin.errors import BROKEN, DOES_NOT_FIT, HELD, IMPOSSIBLE, OK, UNDECIDED
-from napkin.options.data import AMOUNT
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import PREDICTING
 from napkin.options.option import choice
-from napkin.options.question import MEASURED_TOKENS, OF_FAILURES
+from napkin.options.question import AMOUNT, MEASURED_TOKENS, OF_FAILURES
 from napkin.options.rollout import ROLLOUT
 from napkin.render.answer import Answer, Shown
 from napkin.term import Term

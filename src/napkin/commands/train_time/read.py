@@ -11,10 +11,9 @@ from napkin.commands.train_time.question import SolvedMachine, TrainTimeQuestion
 from napkin.counting.six_n import six, six_n
 from napkin.errors import NapkinError
 from napkin.inputs.hardware import Hardware
-from napkin.options.data import AMOUNT, SAMPLES
 from napkin.options.layout import MACHINE_SIZE
 from napkin.options.model import MODEL_OPTIONS, PREDICTING
-from napkin.options.question import MEASURED_TOKENS
+from napkin.options.question import AMOUNT, MEASURED_TOKENS, SAMPLES
 from napkin.options.rollout import ROLLOUT
 from napkin.options.training import FROZEN, STEP_MODEL, TASKED, UNTIMED
 from napkin.term import Term, constant
@@ -247,7 +246,7 @@ def _read_known(inputs: Inputs) -> tuple[dict[str, Term], tuple[Term, float] | N
 
         read_size(inputs, OF_MODEL)
     if any(name in inputs for name in MACHINE_SIZE[1:]):
-        from napkin.commands.question.nodes import read_gpus
+        from napkin.commands.question.machine import read_gpus
 
         read_gpus(inputs, alone=False)
     known = {}

@@ -17,11 +17,10 @@ from napkin.evidence.rows import facts
 from napkin.evidence.validation import memory_check, run_check, step_check
 from napkin.evidence.validation.compared import Compared
 from napkin.evidence.validation.error_statistics import ErrorStatistics, by_group, by_quantity, errors_of
-from napkin.options.files import DRAWS
+from napkin.options.output import DRAWS
 from napkin.record import record
 from napkin.render.answer import Answer, Row
-from napkin.render.chart import Chart, Series
-from napkin.render.scale import axis, spoken, titled
+from napkin.render.chart import Chart, Series, axis, spoken, titled
 from napkin.term import SEEN, Term, leaf
 
 MOST_OWN = 15

@@ -24,7 +24,7 @@ from napkin.evidence.rows.steps import StepRow
 from napkin.evidence.software import stacks
 from napkin.inputs import hardware
 from napkin.operations.model import Model
-from napkin.options.modules import CORE_ATTENTION
+from napkin.options.training import CORE_ATTENTION
 from napkin.record import fields, record, replace
 from napkin.timing.optimizer import FUSED_ON_HOST
 from napkin.timing.step import StepTime, exposed_share, step

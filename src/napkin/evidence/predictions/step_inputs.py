@@ -13,7 +13,7 @@ from napkin.formats import COMPUTE_BITS
 from napkin.operations.implementations import ALWAYS, CUDNN, EAGER, EFFICIENT, FLASH, STACKED
 from napkin.operations.model import Model
 from napkin.operations.queries import head_of
-from napkin.options.modules import CORE_ATTENTION
+from napkin.options.training import CORE_ATTENTION
 from napkin.timing.optimizer import FUSED_ON_HOST, LOOPED_ON_HOST
 from napkin.timing.step_layout import IDLE, StepLayout
 from napkin.training.layout import Layout, Stages

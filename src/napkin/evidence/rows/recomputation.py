@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from napkin.options.modules import MODULES, selective
+from napkin.options.training import MODULES, selective
 from napkin.training.recomputation import recompute
 
 RECIPE = "recipe default"

@@ -9,13 +9,12 @@ from napkin.errors import Refused
 from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind, AdapterProduct
 from napkin.operations.adapters.kinds import KINDS
 from napkin.operations.adapters.lora import adapter_shards
-from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Timer
 from napkin.operations.bases import Ordinary
 from napkin.operations.lowering import Lowering
 from napkin.operations.roles import HEADS, MEMORY, REPLICATED
 from napkin.operations.shapes import Value
-from napkin.operations.work import Gemm, Weight, Work, division_of, gemm
+from napkin.operations.work import Gemm, Learning, Weight, Work, division_of, gemm
 from napkin.record import record, replace
 
 CAST = 6

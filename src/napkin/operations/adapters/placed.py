@@ -13,11 +13,11 @@ from napkin.operations.adapters.lora import (
     lora_pairs,
     module_of,
 )
-from napkin.operations.backward_parts import Learning
 from napkin.operations.base import Operation
 from napkin.operations.facts import POSITION_BIASES
 from napkin.operations.implementations import Implementation
 from napkin.operations.roles import ADAPTER, MERGED
+from napkin.operations.work import Learning
 
 
 def adapters_next_to(

@@ -9,8 +9,16 @@ from napkin.inputs.launch.names import FP8, FP32, MEGATRON
 from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import Open, flag, natural, number, product, whole, word
 from napkin.options.launches import OVERLAPS
-from napkin.options.modules import CORE_ATTENTION, MODULES, MOE_LAYER, selective
-from napkin.options.training import DISPATCHERS, GRADIENTS, NO_OVERLAP, PARAMETERS_TOO
+from napkin.options.training import (
+    CORE_ATTENTION,
+    DISPATCHERS,
+    GRADIENTS,
+    MODULES,
+    MOE_LAYER,
+    NO_OVERLAP,
+    PARAMETERS_TOO,
+    selective,
+)
 
 OVERLAPPED = " ".join(name.replace("-", "_") for name in OVERLAPS)
 LAYOUT = (
