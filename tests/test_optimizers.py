@@ -169,12 +169,24 @@ def test_a_name_carries_its_form() -> None:
         ("bnb 8-bit paged AdamW", "paged-adamw-8bit", False),
         ("adamw_bnb_8bit", "adamw-8bit", False),
         ("galore_adamw_8bit", "galore-adamw-8bit", False),
+        ("galore_adamw8bit_per_layer:1024", "galore-adamw8bit:1024", True),
+        ("apollo-adamw:256", "apollo-adamw:256", False),
         ("torch fused AdamW", "adamw-fused", False),
         ("lamb 8-bit", "lamb-8bit", False),
     ],
 )
 def test_a_sources_words_for_an_optimizer_are_read(words: str, name: str, in_backward: bool) -> None:
     assert optimizer_names.in_words(words) == (name, in_backward)
+
+
+@pytest.mark.parametrize("spelled", ["galore-adamw8bit:64", "galore_adamw_8bit:64", "GaLore-AdamW8bit:64"])
+def test_the_names_of_galores_own_scripts_are_its_optimizer(spelled: str) -> None:
+    """scripts/single_gpu/llama_7b.sh of jiaweizzhao/GaLore."""
+    named, own, usual = (
+        run_line(f"memory gpt2 --optimizer {name} --json").values["memory/optimizer"]
+        for name in (spelled, "galore-adamw-8bit:64", "galore-adamw-8bit")
+    )
+    assert named == own < usual
 
 
 def test_a_class_of_bitsandbytes_is_its_optimizer() -> None:

@@ -34,12 +34,14 @@ SPELLINGS = {
         "sophia": ("sophiag",),
         "came": ("came-pytorch",),
         "adam-mini": ("adammini",),
+        "galore-adamw-8bit": ("galore-adamw8bit",),
+        "q-galore-adamw-8bit": ("q-galore-adamw8bit",),
         "shampoo": ("distributed-shampoo", "distributedshampoo"),
     }.items()
     for spelling in spellings
 }
 """Another name → napkin's, in lower case with hyphens. From transformers (training_args.py, OptimizerNames),
-bitsandbytes, apex, torchao, DeepSpeed and Composer."""
+bitsandbytes, apex, torchao, DeepSpeed, Composer and galore_torch."""
 
 UNMODELED = {
     **dict.fromkeys(("galore-adafactor", "galore-adafactor-layerwise"), "projects the gradients of Adafactor"),

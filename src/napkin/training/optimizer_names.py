@@ -21,20 +21,24 @@ BESIDE = ("torch", "pytorch", "torchao", "bnb", "bitsandbytes", "apex", "optim",
 """Words next to an optimizer's name that leave open which one it is: libraries that have most of them, and fillers."""
 
 
+BACKWARD = "in[ -](?:backward|bwd)|per[ -]layer|layer-?wise"
+"""Words that say that an optimizer steps in the backward pass, as soon as a layer's gradients are there."""
+
+
 def in_words(text: str) -> tuple[str, bool]:
     """Return the name of the optimizer in a source's words, and whether these say that it runs in the backward pass:
     `bnb AdamW (8-bit)`, `bitsandbytes.optim.PagedAdamW, optimizer in backward`."""
     import re  # slow to load, and read from rows alone
 
-    words = text.lower().replace("_torch", "").replace("_", "-")
+    words, colon, rank = text.lower().replace("_torch", "").replace("_", "-").partition(":")
     bits, paged, form = (
         re.search(rf"\b({one})", words) for one in ("[48](?=[ -]?bit)", r"paged\b", r"(?:fused|foreach)\b")
     )
-    backward = re.search(r"\bin[ -](backward|bwd)\b", words)
-    words = re.sub(r"\b([48][ -]?bits?|paged|fused|foreach|in[ -](backward|bwd))\b", "", re.split(r"[(,]", words)[0])
+    backward = re.search(rf"\b({BACKWARD})\b", words)
+    words = re.sub(rf"\b([48][ -]?bits?|paged|fused|foreach|{BACKWARD})\b", "", re.split(r"[(,]", words)[0])
     name = "-".join(part for part in re.split(r"[ .-]+", words) if part and part not in BESIDE)
     size = f"-{bits[1]}bit" if bits else f"-{form[1]}" if form else ""
-    return f"{'paged-' if paged else ''}{name}{size}", backward is not None
+    return f"{'paged-' if paged else ''}{name}{size}{colon}{rank.strip()}", backward is not None
 
 
 def find(text: str, where: str = "--optimizer", form: str | None = None) -> tuple[Optimizer, str | None]:
