@@ -242,9 +242,22 @@ def test_nemos_prompt_learning_is_refused() -> None:
     [
         ("actors: {a: 1}\nservices: {b: 1}\ntrainer: {c: 1}\n", "torchforge"),
         ("settings: {a: 1}\nmodel_raw: {component_key: model}\n", "Modalities"),
+        ("train_cfgs: {per_device_train_batch_size: 1}\nmodel_cfgs: {model_max_length: 512}\n", "align-anything"),
         ("runner: {task_type: embodied}\nactor: {a: 1}\ncluster: {num_nodes: 1}\n", "RLinf"),
     ],
 )
 def test_more_files_of_neighbors_are_named(text: str, says: str) -> None:
     with pytest.raises(Refused, match=says):
         reading(text, "run.yaml")
+
+
+def test_processes_may_be_as_many_as_gpus() -> None:
+    """`num_processes: gpu` is torchrun's word; the number of GPUs is asked."""
+    found = reading("distributed_type: MULTI_GPU\nnum_processes: gpu\nmixed_precision: bf16\n", "accelerate.yaml")
+    assert (found.inputs["gpus"].value, found.inputs["gpus"].where) == (None, "num_processes")
+
+
+def test_a_model_without_a_name_is_not_mpt() -> None:
+    """MosaicML's example that segments images has the trainer's keys, and a model of its own."""
+    text = "max_duration: 128ep\ndevice_train_microbatch_size: auto\nmodel: {backbone_arch: resnet101}\n"
+    assert [one.key for one in reading(text, "deeplab.yaml").refused] == ["model.backbone_arch"]

@@ -374,3 +374,83 @@ def test_an_encoder_of_another_width_is_refused(napkin: Napkin, tmp_path: Path) 
     found = napkin(["memory", "--from", str(tmp_path / "train.py")])
     assert found.status == 3
     assert "encoder_hidden_size" in found.err
+
+
+DECLARED = """
+import argparse
+from dataclasses import dataclass, field
+USE_LORA, QUANTIZED = True, False
+FULL = not USE_LORA
+
+class CFG:
+    seq = 4096
+
+@dataclass
+class Script:
+    epochs: int = field(default=2)
+
+def get_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--accumulate", type=int, required=True)
+    parser.add_argument("--checkpointing", action="store_true")
+    return parser.parse_args()
+
+def main(args):
+    script = Script()
+    if QUANTIZED:
+        bnb = BitsAndBytesConfig(load_in_4bit=True)
+    else:
+        bnb = None
+    kwargs = {"torch_dtype": "bfloat16"}
+    kwargs["attn_implementation"] = "eager"
+    model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config=bnb, **kwargs)
+    if USE_LORA:
+        lora = LoraConfig(r=8, target_modules=["c_attn"])
+    else:
+        lora = None
+    SFTTrainer(model, SFTConfig("o", bf16=True, max_length=CFG.seq, num_train_epochs=script.epochs,
+        per_device_train_batch_size=args.batch_size, gradient_accumulation_steps=args.accumulate,
+        gradient_checkpointing=args.checkpointing, optim="sgd" if FULL else "adamw_8bit"), peft_config=lora)
+
+args = get_args()
+main(args)
+"""
+
+
+def test_settings_that_a_program_declares_have_their_defaults() -> None:
+    """Options of argparse, fields of a dataclass, attributes of a class, entries set later, and branches on flags."""
+    options, reading = read(DECLARED)
+    expected = {
+        "micro-batch": 4, "grad-accum": None, "recompute": "none", "epochs": 2, "seq": 4096, "adapter": "lora",
+        "lora-rank": 8, "optimizer": "adamw-8bit", "attention": "eager",
+    }  # fmt: skip
+    assert {name: options[name] for name in expected} == expected
+    assert "quantized" not in options
+    stated = reading.inputs["micro-batch"]
+    assert (stated.origin, stated.where.split(", ")[0]) == ("default", "--batch_size")
+    assert reading.inputs["seq"].origin == "from file"
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ("    args.batch_size = pick()\n", "micro-batch"),  # written later
+        ("    global USE_LORA\n    USE_LORA = pick()\n", "adapter"),
+        ('    kwargs["torch_dtype"] = pick()\n', "precision"),
+    ],
+)
+def test_settings_that_a_program_changes_are_asked(more: str, name: str) -> None:
+    options, _ = read(DECLARED.replace("    if USE_LORA:\n", f"{more}    if USE_LORA:\n"))
+    assert options[name] is None
+
+
+def test_an_argument_class_of_the_programs_own_is_not_trls() -> None:
+    """OLMo-core's SFTConfig is a class of its script."""
+    own = "class SFTConfig(Config):\n    pass\nconfig = SFTConfig(model=build())\ntrain(config)\n"
+    with pytest.raises(Refused, match="is a Python program"):
+        read(own)
+    options, _ = read(
+        own.replace("Config):", "trl.SFTConfig):").replace("model=build()", "per_device_train_batch_size=2")
+    )
+    assert options["micro-batch"] == 2

@@ -154,6 +154,7 @@ NEIGHBORS = (
     Neighbor(
         "LightningCLI's configuration of a program of one's own", _holds("model.class_path", "trainer"), SIZES, True
     ),
+    Neighbor("align-anything's configuration", _holds("train_cfgs", "model_cfgs"), SIZES),
     Neighbor("ColossalAI's launch line", _starts("colossalai"), SIZES),
     Neighbor(
         "a configuration of inference or of merging, not of training",

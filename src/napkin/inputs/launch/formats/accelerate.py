@@ -18,6 +18,11 @@ def is_this(source: LaunchFile) -> bool:
     return source.has_any("distributed_type", "compute_environment") and "model_name_or_path" not in source
 
 
+def _processes(value: object) -> int | None:
+    """Return the number of processes; None for `gpu`, torchrun's word for as many as the node has GPUs."""
+    return None if value in ("gpu", "cpu") else whole(value)
+
+
 def _kind(reading: Reading) -> None:
     """Read the backend that distributes the model: FSDP, DeepSpeed, Megatron-LM or DDP."""
     kind = str(reading.source.plain("distributed_type") or "").upper()
@@ -143,7 +148,7 @@ FORMAT = LaunchFormat(
     "huggingface/accelerate src/accelerate/{accelerator.py,utils/dataclasses.py,utils/fsdp_utils.py}",
     is_this,
     keys=(
-        Key("num_processes", "gpus", whole),
+        Key("num_processes", "gpus", _processes),
         Key("gradient_accumulation_steps", "grad-accum", whole),
         Key("num_machines", "nodes", whole),
     ),

@@ -50,6 +50,10 @@ def _model(reading: Reading) -> None:
                 _override(reading, key)
         return
     kind = str(reading.source.plain("model.name") or MPT[0])
+    block = next((key for key in reading.source.inside("model") if key != "model"), "")
+    if block and "model.name" not in reading.source and "model.d_model" not in reading.source:
+        reading.refuse(block, "the model has no name: napkin does not know its class", "model")
+        return
     if kind not in MPT:
         reading.refuse("model.name", f"napkin does not know the model class {kind[:60]!r}", "model")
         return

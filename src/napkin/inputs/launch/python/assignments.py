@@ -58,7 +58,7 @@ def read(text: str, name: str, line: int = 0) -> LaunchFile:
 
 def _assign(key: str, node: ast.expr, values: dict[str, FileValue], lines: dict[tuple[object, ...], int]) -> None:
     """Add an assignment; the entries of `dict(…)` and `{…}` become keys of a block."""
-    from napkin.inputs.launch.python.calls import parts_of
+    from napkin.inputs.launch.python.names import parts_of
 
     inner = parts_of(node)
     if inner:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 
 from napkin.errors import Refused
-from napkin.inputs.launch.python.names import Names, Values, called, flat, names_of, shown
+from napkin.inputs.launch.python.names import Names, Values, called, constants, flat, names_of, parts_of, shown, truth
+from napkin.inputs.launch.python.settings import settings_of
 from napkin.inputs.launch.source import FileValue
 from napkin.inputs.launch.values import Open
 from napkin.record import record
@@ -71,13 +72,7 @@ class TrainingProgram:
         self.name = name
         self.values: dict[str, FileValue] = {}
         self.lines: dict[tuple[object, ...], int] = {}
-        self.bases = {
-            one.name: base.id
-            for one in ast.walk(tree)
-            if isinstance(one, ast.ClassDef)
-            for base in one.bases
-            if isinstance(base, ast.Name) and (base.id in TRAINERS or base.id in CONFIGS)
-        }
+        self.bases = _bases(tree)
         self.written: list[tuple[str, ast.Attribute, ast.expr, Call | None]] = []
         self.calls = self._all_calls(tree)
         self.loaded = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
@@ -87,12 +82,14 @@ class TrainingProgram:
     def _all_calls(self, tree: ast.Module) -> list[Call]:
         """Return every call of the program with the names in its scope."""
         outer = names_of(tree.body)
+        changed = {name for one in ast.walk(tree) if isinstance(one, ast.Global) for name in one.names}
+        outer |= dict.fromkeys(changed & outer.keys()) | settings_of(tree)
         found = _calls_in(tree.body, outer, {})
         for one in ast.walk(tree):
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 inputs = one.args
                 given = [*inputs.posonlyargs, *inputs.args, *inputs.kwonlyargs, inputs.vararg, inputs.kwarg]
-                inner = names_of(one.body, tuple(each.arg for each in given if each is not None))
+                inner = names_of(one.body, tuple(each.arg for each in given if each is not None), outer)
                 found += _calls_in(one.body, outer, inner)
         return sorted(found, key=lambda call: (call.node.lineno, call.node.col_offset))
 
@@ -155,10 +152,24 @@ class TrainingProgram:
         self.add(key, f"{call.where}.{name}", value, node.lineno, tuple(known.conditions))
 
 
+def _bases(tree: ast.Module) -> dict[str, str]:
+    """Return the classes of a program that derive from a trainer's or its arguments' → that class; those that share a
+    name with one and derive from none → ""."""
+    found = {}
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ClassDef):
+            words = [ast.unparse(base).rpartition(".")[2] for base in one.bases]
+            base = next((word for word in words if word in TRAINERS or word in CONFIGS), "")
+            if base or one.name in TRAINERS or one.name in CONFIGS:
+                found[one.name] = base
+    return found
+
+
 def _calls_in(body: list[ast.stmt], outer: Names, inner: Names) -> list[Call]:
     """Return the calls in a body, excluding those inside nested functions and classes."""
     found = []
-    for one, sure in flat(body):
+    known = {name: node for name, node in constants(outer).items() if name not in inner} | constants(inner)
+    for one, sure in flat(body, known):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         targets: tuple[str, ...] = ()
@@ -170,7 +181,9 @@ def _calls_in(body: list[ast.stmt], outer: Names, inner: Names) -> list[Call]:
         for node in (each for head in heads for each in ast.walk(head)):
             if isinstance(node, ast.Call):
                 mine = targets if node is getattr(one, "value", None) else ()
-                found.append(Call(node, called(node), inner, outer, sure and not _chosen(one, node), mine))
+                runs = _runs(one, node, known)
+                if runs is not False:
+                    found.append(Call(node, called(node), inner, outer, sure and bool(runs), mine))
     return found
 
 
@@ -180,19 +193,17 @@ def _heads(statement: ast.stmt) -> list[ast.AST]:
     return [one for one in ast.iter_child_nodes(statement) if not isinstance(one, inside)]
 
 
-def _chosen(statement: ast.stmt, node: ast.Call) -> bool:
-    """Return whether a call is inside a conditional expression, `a if b else c`."""
-    choices = (one for one in ast.walk(statement) if isinstance(one, ast.IfExp))
-    return any(node in (*ast.walk(one.body), *ast.walk(one.orelse)) for one in choices)
-
-
-def parts_of(node: ast.expr) -> list[tuple[str, ast.expr]] | None:
-    """Return the entries of `{"a": …}` or `dict(a=…)`, or None for any other expression."""
-    if isinstance(node, ast.Dict):
-        keys = [one.value if isinstance(one, ast.Constant) else None for one in node.keys]
-        if all(isinstance(one, str) for one in keys):
-            return [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
-    if isinstance(node, ast.Call) and called(node) == "dict" and not node.args:
-        given = [(one.arg, one.value) for one in node.keywords if one.arg is not None]
-        return given if len(given) == len(node.keywords) else None
-    return None
+def _runs(statement: ast.stmt, node: ast.Call, known: Names) -> bool | None:
+    """Return whether a call runs when its statement does; None if a conditional expression, `a if b else c`, whose
+    condition is unknown chooses it."""
+    runs: bool | None = True
+    for one in ast.walk(statement):
+        if isinstance(one, ast.IfExp):
+            inside = [node in ast.walk(part) for part in (one.body, one.orelse)]
+            if any(inside):
+                test = truth(one.test, known)
+                if test is None:
+                    runs = None
+                elif inside[test]:  # the other one is taken
+                    return False
+    return runs

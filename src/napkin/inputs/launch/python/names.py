@@ -24,42 +24,66 @@ LONGEST_SHOWN = 60
 Names = Mapping[str, "ast.expr | None"]
 
 
-def flat(body: list[ast.stmt], sure: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+def flat(body: list[ast.stmt], known: Names, sure: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
     """Yield the statements of a body, and whether each always runs when the body does.
 
     Includes statements inside `with`, `if`, `try` and loops. `if __name__ == "__main__":` counts as always run, and of
-    `if False:` and `if True:` what never runs is left out.
+    an `if` that `known` names decide what never runs is left out.
     """
     for one in body:
         yield one, sure
         if isinstance(one, (ast.With, ast.AsyncWith)):
-            yield from flat(one.body, sure)
+            yield from flat(one.body, known, sure)
         elif isinstance(one, ast.If):
-            fixed = one.test.value if isinstance(one.test, ast.Constant) else None
-            if fixed is None or fixed:
-                yield from flat(one.body, sure and (bool(fixed) or "__name__" in ast.unparse(one.test)))
+            fixed = truth(one.test, known)
+            if fixed is not False:
+                yield from flat(one.body, known, sure and (bool(fixed) or "__name__" in ast.unparse(one.test)))
             if not fixed:
-                yield from flat(one.orelse, sure and fixed is not None)
+                yield from flat(one.orelse, known, sure and fixed is not None)
         elif isinstance(one, (ast.For, ast.AsyncFor, ast.While)):
-            yield from flat([*one.body, *one.orelse], False)
+            yield from flat([*one.body, *one.orelse], known, False)
         elif isinstance(one, ast.Try):
-            yield from flat(one.body, sure)
+            yield from flat(one.body, known, sure)
             handled = [each for part in one.handlers for each in part.body]
-            yield from flat([*handled, *one.orelse, *one.finalbody], False)
+            yield from flat([*handled, *one.orelse, *one.finalbody], known, False)
         elif isinstance(one, ast.Match):
-            yield from flat([each for part in one.cases for each in part.body], False)
+            yield from flat([each for part in one.cases for each in part.body], known, False)
 
 
-def names_of(body: list[ast.stmt], parameters: tuple[str, ...] = ()) -> dict[str, ast.expr | None]:
-    """Return the names assigned in a body → the expression if assigned once and always, else None."""
+def truth(test: ast.expr, known: Names) -> bool | None:
+    """Return whether a condition holds; None if that depends on more than literals and names assigned one."""
+    values = Values((known,))
+    value = values.of(test)
+    return None if isinstance(value, Open) or values.conditions else bool(value)
+
+
+def constants(names: Names) -> dict[str, ast.expr | None]:
+    """Return the names that are assigned one literal."""
+    return {name: node for name, node in names.items() if isinstance(node, ast.Constant)}
+
+
+def names_of(
+    body: list[ast.stmt], parameters: tuple[str, ...] = (), outer: Names | None = None
+) -> dict[str, ast.expr | None]:
+    """Return the names assigned in a body → the expression if assigned once and always, else None.
+
+    Of an `if` that its own literals, or those of `outer` names that it does not assign, decide, only what runs counts.
+    """
+    first = _assigned(body, parameters, {})
+    free = {name: node for name, node in constants(outer or {}).items() if name not in first}
+    return _assigned(body, parameters, free | constants(first))
+
+
+def _assigned(body: list[ast.stmt], parameters: tuple[str, ...], known: Names) -> dict[str, ast.expr | None]:
     found: dict[str, ast.expr | None] = dict.fromkeys(parameters)
-    for one, sure in flat(body):
+    for one, sure in flat(body, known):
         if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
             targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-            for target in targets:
+            for target, value in (pair for whole in targets for pair in _pairs(whole, one.value)):
                 alone = isinstance(target, ast.Name) and sure
                 for name in _stored(target):
-                    found[name] = one.value if alone and name not in found else None
+                    more = _with_entry(found.get(name), target, value if sure else ast.Name("a branch"))
+                    found[name] = value if alone and name not in found else more
         elif isinstance(one, (ast.AugAssign, ast.For, ast.AsyncFor)):
             found |= dict.fromkeys(_stored(one.target))
         elif isinstance(one, (ast.With, ast.AsyncWith)):
@@ -71,9 +95,47 @@ def names_of(body: list[ast.stmt], parameters: tuple[str, ...] = ()) -> dict[str
     return found
 
 
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the targets of an assignment with their values: of `a, b = 1, 2` two."""
+    both = [one.elts if isinstance(one, ast.Tuple) else [] for one in (target, value)]
+    if len(both[0]) != len(both[1]) or not both[0] or any(isinstance(one, ast.Starred) for one in both[0] + both[1]):
+        return [(target, value)]
+    return list(zip(*both, strict=True))
+
+
+def _with_entry(node: ast.expr | None, target: ast.expr, value: ast.expr) -> ast.expr | None:
+    """Return an assigned mapping with the entry that `NAME["key"] = value` sets; None for other targets."""
+    parts = parts_of(node) if node is not None else None
+    key = target.slice if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else None
+    if parts is None or not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        return None
+    entries = dict(parts) | {key.value: ast.copy_location(value, target)}
+    return ast.Dict([ast.Constant(name) for name in entries], list(entries.values()))
+
+
 def _stored(target: ast.expr) -> list[str]:
     """Return the names that an assignment target modifies, including `CONFIG` of `CONFIG["seq"] = 1`."""
     return [one.id for one in ast.walk(target) if isinstance(one, ast.Name)]
+
+
+def parts_of(node: ast.expr) -> list[tuple[str, ast.expr]] | None:
+    """Return the entries of `{"a": …}` or `dict(a=…)`, or None for any other expression."""
+    if isinstance(node, ast.Dict):
+        keys = [one.value if isinstance(one, ast.Constant) else None for one in node.keys]
+        if all(isinstance(one, str) for one in keys):
+            return [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
+    if isinstance(node, ast.Call) and called(node) == "dict" and not node.args:
+        given = [(one.arg, one.value) for one in node.keywords if one.arg is not None]
+        return given if len(given) == len(node.keywords) else None
+    return None
+
+
+class Declared(ast.expr):
+    """The default of a setting that a program declares, and the option that overrides it, or ""."""
+
+    def __init__(self, default: ast.expr, option: str) -> None:
+        super().__init__()
+        self.default, self.option = default, option
 
 
 class Values:
@@ -102,8 +164,13 @@ class Values:
         if isinstance(node, ast.Name):
             meant = self.expression(node.id)
             return self.of(meant, depth + 1) if meant is not None else Open(node.id)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ENUMS:
-            return f"{node.value.id}.{node.attr}"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+            meant = self.expression(name)
+            return name if node.value.id in ENUMS else Open(name) if meant is None else self.of(meant, depth + 1)
+        if isinstance(node, Declared):
+            self.conditions += [node.option] if node.option else []
+            return self.of(node.default, depth + 1)
         if isinstance(node, ast.Call) and called(node) in ON_AMPERE:
             self.conditions.append(f"{called(node)}()")
             return True
@@ -120,7 +187,25 @@ class Values:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.of(node.operand, depth + 1)
             return Open(shown(node)) if isinstance(inner, Open) else not inner
+        if isinstance(node, ast.IfExp):
+            test = self.of(node.test, depth + 1)
+            return (
+                Open(shown(node)) if isinstance(test, Open) else self.of(node.body if test else node.orelse, depth + 1)
+            )
+        if isinstance(node, ast.Compare):
+            return self._compared(node, depth)
         return self._computed(node, depth)
+
+    def _compared(self, node: ast.Compare, depth: int) -> Any:
+        """Return whether two values are equal, or one is in a list of them."""
+        left, right = self.of(node.left, depth + 1), self.of(node.comparators[0], depth + 1)
+        sign = node.ops[0]
+        if len(node.ops) == 1 and not isinstance(left, Open) and not isinstance(right, Open):
+            if isinstance(sign, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
+                return (left == right) is isinstance(sign, (ast.Eq, ast.Is))
+            if isinstance(sign, (ast.In, ast.NotIn)) and isinstance(right, list):
+                return (left in right) is isinstance(sign, ast.In)
+        return Open(shown(node))
 
     def _number(self, node: ast.Call, depth: int) -> Any:
         """Return what `int("4096")` or `float("0.1")` is."""

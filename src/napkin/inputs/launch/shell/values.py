@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from napkin.inputs.launch.shell.arithmetic import evaluated
 from napkin.inputs.launch.shell.edits import edited
-from napkin.inputs.launch.shell.marks import DEFAULTED, END, marks, opened
+from napkin.inputs.launch.shell.marks import DEFAULTED, END, OPENED, marks, opened
 from napkin.inputs.launch.shell.outputs import output_of
 from napkin.inputs.launch.shell.words import bracket, quoted_end
 
@@ -15,6 +15,8 @@ _PLACE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_]\w*|[0-9@*#?$!]))")
 _PARAMETER = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#]+)(\[[^\]]*\])?(?:(:?[-=+?])(.*)|(.*))?$", re.S)
 _ALL = re.compile(r"\$(?:\{([A-Za-z_]\w*)\[@\]\}|(@)|\{(@)\})")
 """A quoted word that stands for every element of an array, or for every argument."""
+_UNSET = re.compile(rf"{OPENED}\$(\w+){END}")
+"""The value of `NAME=$1` where the script is given no argument, or of `NAME=$OTHER` that it does not set."""
 GPUS_OF_NODE = "SLURM_GPUS_ON_NODE"
 DEEPEST = 40
 DEEPEST_COMMAND = 8
@@ -230,9 +232,11 @@ class Variables:
         if index is None and len(self.arrays.get(name, ())) > 1 and name != "@":
             value = self.arrays[name][0]
         if sign in (":-", ":=", "-", "="):
-            if value is not None and (value or sign[0] != ":"):
+            unset = _UNSET.fullmatch(value) if value is not None and sign[0] == ":" else None
+            if value is not None and unset is None and (value or sign[0] != ":"):
                 return value
-            default = f"{DEFAULTED}{'$' if name.isdigit() else ''}{name}{END}{self.text_of(word, depth + 1)}"
+            source = unset[1] if unset is not None else name
+            default = f"{DEFAULTED}{'$' if source.isdigit() else ''}{source}{END}{self.text_of(word, depth + 1)}"
             if sign[-1] == "=" and whole:
                 self.assign(name, default)
             return default
