@@ -207,3 +207,21 @@ def test_the_question_states_the_layout_that_is_timed(napkin: Napkin) -> None:
     assert napkin(f"{line} --precision fp8-mixed").out.splitlines()[0].endswith("80GB, dp 1,024")
     assert napkin(f"{line} --tp 8 --zero 1").out.splitlines()[0].endswith("tp 8, dp 128, ZeRO-1")
     assert "dp" not in napkin(line).out.splitlines()[0]
+
+
+def test_a_budget_alone_pays_for_fine_tuning_on_the_fewest_gpus_it_fits_on(napkin: Napkin) -> None:
+    line = "llama3.1-8b --task sft --lora-rank 16 --quantized nf4 --hardware rtx-4090 --price 0.4 --budget 20"
+    found = napkin(f"train-time {line} --json").data
+    assert found["values"]["gpus"] == 1
+    assert found["inputs"]["zero"]["value"] == "0"  # one GPU has nothing to shard
+    assert found["inputs"]["recompute"]["value"] == "full"
+    same = napkin(f"train-time {line} --gpus 1 --recompute full --json").values
+    assert found["values"]["tokens"] == pytest.approx(same["tokens"])
+    assert found["values"]["time"] == pytest.approx(20 / 0.4 * 3600)
+
+
+def test_a_budget_for_what_fits_nowhere_says_so(napkin: Napkin) -> None:
+    line = "llama3.1-405b --task sft --hardware t4 --price 0.4 --budget 20 --micro-batch 64 --zero 0"
+    found = napkin(f"train-time {line}")
+    assert found.status == 1
+    assert "not certain to fit on any number of GPUs" in found.err

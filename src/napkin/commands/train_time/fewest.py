@@ -1,10 +1,10 @@
-"""`napkin train-time MODEL` with a layout and no --gpus: the product of its degrees, or the fewest that meet a
-deadline."""
+"""`napkin train-time MODEL` with a layout and no --gpus: the product of its degrees, the fewest that meet a deadline, or
+where a budget pays for fine-tuning the fewest that it fits on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from napkin.commands.inputs import Inputs
 from napkin.commands.question.goodput import read_goodput
@@ -19,7 +19,7 @@ from napkin.inputs.hardware import Hardware
 from napkin.operations.model import Model
 from napkin.options.layout import OF_REPLICA
 from napkin.options.training import SETUP_DEFAULTS
-from napkin.planning.fewest import EIGHTHS, TRIED_IN_EIGHTHS, fewest
+from napkin.planning.fewest import EIGHTHS, TRIED_IN_EIGHTHS, Fewest, fewest
 from napkin.planning.verdicts import FITS
 from napkin.render.figures import amount, briefly
 from napkin.term import TRUE, Term, leaf
@@ -42,27 +42,58 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
     inputs.defaults(SETUP_DEFAULTS)
     model, allowed, tokens = read_model(inputs), known["time"], float(known["tokens"].value)
     counts = read_machines(inputs, gpus_per_node(hardware))
-    for options in _read_ways(inputs):
-        runs = _read_runs(inputs, model, options, tokens, float(allowed.value))
-        found = fewest(runs.enough, counts, EIGHTHS)
-        if found.gpus is not None or not runs.too_large:
-            break
+    found, runs, options = _read_first(inputs, model, counts, tokens, float(allowed.value))
     trains = f"trains {amount(tokens)} tokens within {briefly(allowed.value, 'second')} with this layout"
     claim = f"no number of GPUs up to {found.most:,} {'fits and ' if runs.too_large else ''}{trains}"
     hint = f"{MORE_RANKS}; " if "global-batch" in inputs.given else ""
     gpus = found.or_refuse(claim, f"{hint}napkin plan searches the layouts")
-    for name, text in options.items():
-        inputs.redefault(name, text)
-    inputs.record("gpus", gpus, "solved", "GPU")
+    _take(inputs, gpus, options)
     inputs.depends(("within",), True)
-    taken = "; taken to fit: " + ", ".join(f"--{name} {text}" for name, text in options.items()) if options else ""
-    inputs.note(f"gpus is the fewest of those tried on which the step surely fits: {TRIED_IN_EIGHTHS}{taken}")
     low = fewest(lambda n: runs.enough(n, -1), counts, EIGHTHS).gpus
     high = fewest(lambda n: runs.enough(n, 1), counts, EIGHTHS).gpus
     if high is None:
         inputs.note("no number of GPUs that was tried is certain to meet the deadline")
     ends = None if low is None or high is None else (low, high)
     return SolvedMachine(leaf("gpus", gpus, "GPU", TRUE), allowed.renamed("time/allowed"), ends, options)
+
+
+def read_smallest(inputs: Inputs, hardware: Hardware) -> Term:
+    """Return the fewest GPUs on which the layout's step surely fits, with the same variants: with a budget and nothing
+    else, as many tokens are paid for on few GPUs as on many, up to their communication."""
+    inputs.defaults(SETUP_DEFAULTS)
+    counts = read_machines(inputs, gpus_per_node(hardware))
+    found, _, options = _read_first(inputs, read_model(inputs), counts, 1.0, math.inf)
+    claim = f"the step is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
+    gpus = found.or_refuse(claim, "napkin memory suggests what makes it fit; --gpus N answers without it")
+    _take(inputs, gpus, options)
+    inputs.assume(f"{gpus} GPU{'s' if gpus > 1 else ''}, the fewest it fits on")
+    return leaf("gpus", gpus, "GPU", TRUE)
+
+
+def _read_first(
+    inputs: Inputs, model: Model, counts: Sequence[int], tokens: float, allowed: float
+) -> tuple[Fewest, _Runs, dict[str, str]]:
+    """Return the fewest GPUs of the first variant with any that are enough, its runs, and the options that it takes."""
+    for options in _read_ways(inputs):
+        runs = _read_runs(inputs, model, options, tokens, allowed)
+        found = fewest(runs.enough, counts, EIGHTHS)
+        if found.gpus is not None or not runs.too_large:
+            break
+    return found, runs, _taken(found.gpus or 0, options)
+
+
+def _taken(gpus: int, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that a variant takes on this many GPUs: one GPU has no other to shard its states over."""
+    return {name: text for name, text in options.items() if gpus != 1 or name == "recompute"}
+
+
+def _take(inputs: Inputs, gpus: int, options: Mapping[str, str]) -> None:
+    """Take a number of GPUs and the options that make its step fit, and say so."""
+    for name, text in options.items():
+        inputs.redefault(name, text)
+    inputs.record("gpus", gpus, "solved", "GPU")
+    taken = "; taken to fit: " + ", ".join(f"--{name} {text}" for name, text in options.items()) if options else ""
+    inputs.note(f"gpus is the fewest of those tried on which the step surely fits: {TRIED_IN_EIGHTHS}{taken}")
 
 
 def _read_ways(inputs: Inputs) -> list[dict[str, str]]:
@@ -76,7 +107,7 @@ def _read_runs(inputs: Inputs, model: Model, options: Mapping[str, str], tokens:
     """Return the runs of the layout with these options."""
 
     def read_on(gpus: int) -> StepQuestion:
-        asked = inputs.changed({"gpus": str(gpus), **options})
+        asked = inputs.changed({"gpus": str(gpus), **_taken(gpus, options)})
         asked.defaults(SETUP_DEFAULTS)
         return read_step(asked, model)
 

@@ -109,7 +109,12 @@ def _read_priced_hardware(inputs: Inputs, known: Mapping[str, Term], named: bool
 
 
 def _read_solved(inputs: Inputs, known: dict[str, Term], hardware: Hardware) -> SolvedMachine | None:
-    """Solve for the GPUs if a layout has a deadline and no number of GPUs; the GPUs replace the time in `known`."""
+    """Solve for the GPUs if a layout has a deadline and no number of GPUs; the GPUs replace the time in `known`. Take
+    the fewest it fits on if fine-tuning has a budget only."""
+    if "gpus" not in known and not {"tokens", "time"} & set(known) and any(name in inputs for name in TUNED):
+        from napkin.commands.train_time.fewest import read_smallest
+
+        known["gpus"] = read_smallest(inputs, hardware)
     if "gpus" in known or not {"tokens", "time"} <= set(known):
         return None
     from napkin.commands.train_time.fewest import read_fewest
