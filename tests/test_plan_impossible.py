@@ -221,3 +221,36 @@ def test_the_nearest_machine_keeps_the_deadline_and_is_judged_as_one_that_is_nam
     assert (over.status, over.data["verdict"]) == (1, "impossible")
     assert over.data["nearest"].startswith(f"{gpus} GPUs")
     assert "TOO CLOSE TO CALL: within 30 days and for $100,000" in napkin(f"{line} 100k").out.splitlines()[1]
+
+
+TUNED = "plan llama3.1-8b --task dpo --lora-rank 16 --quantized nf4 --hardware rtx-4090 --samples 60k"
+
+
+def _recommended(napkin: Napkin, line: str) -> dict[str, object]:
+    """Return the recommended row of a plan."""
+    (row,) = [row for row in napkin(f"{line} --json").data["rows"] if row["recommended"]]
+    return dict(row)
+
+
+def test_samples_that_are_joined_are_not_split_over_gpus(napkin: Napkin) -> None:
+    line = f"{TUNED} --sample-tokens 400 --gpus 4"
+    assert {row["cp"] for row in napkin(f"{line} --json").data["rows"]} == {1}
+    assert _recommended(napkin, f"{line} --max-cp 4")["cp"] == 4
+    longer = f"plan llama3.1-8b --task sft --hardware h100 --gpus 8 --samples 1k --seq {2**17}"
+    assert _recommended(napkin, f"{longer} --sample-tokens {2**17}")["cp"] == 8
+
+
+def test_joined_samples_are_split_where_the_batch_has_fewer_than_gpus(napkin: Napkin) -> None:
+    line = "plan llama3.1-8b --task sft --hardware h100 --gpus 256 --samples 52k --sample-tokens 270"
+    found = _recommended(napkin, line)
+    assert (found["dp"], found["cp"]) == (128, 2)  # a batch of up to 128 sequences
+
+
+def test_fine_tuning_that_may_not_fit_has_changes_with_which_it_does(napkin: Napkin) -> None:
+    found = napkin(f"{TUNED} --sample-tokens 400 --gpus 4 --json").data
+    assert found["verdict"] == "too close to call"
+    changes = [row["change"] for row in found["suggestions"]]
+    assert "--loss fused" in changes
+    assert "--seq 2048" in changes
+    fused = napkin(f"{TUNED} --sample-tokens 400 --gpus 4 --loss fused --json")
+    assert fused.data["verdict"] == "fits"

@@ -16,7 +16,7 @@ from napkin.commands.plan.rows import COLUMNS, Standing, goodput_on, row_of, run
 from napkin.commands.question.layout import degrees
 from napkin.commands.question.step_model import memory_terms
 from napkin.elementwise import Number
-from napkin.errors import BROKEN, HELD, IMPOSSIBLE, NapkinError
+from napkin.errors import BROKEN, HELD, IMPOSSIBLE, UNDECIDED, NapkinError
 from napkin.evidence.predictions.utilization import utilization_terms
 from napkin.evidence.rates.constants import deviations
 from napkin.inputs.limits import status_of_most
@@ -104,6 +104,10 @@ def on_one(question: PlanQuestion, request: Request) -> Answer:
     record_software(question.asked, request, chosen.layout)
     judge(question, answer, chosen.fit)
     judge_host(question, answer, chosen.layout)
+    if chosen.fit == UNDECIDED and request.setup.tunes and question.counts and not question.brief:
+        from napkin.commands.plan.remedies import suggest
+
+        answer.extra["suggestions"], _ = suggest(question, request.gpus)
     loading.add(answer, request.model, question.layouts.setup(chosen.layout))
     return answer
 

@@ -24,6 +24,7 @@ from napkin.evidence.rates.machines import machine
 from napkin.evidence.rates.of_step import Asynchronous
 from napkin.footprint.loading import quantizes
 from napkin.inputs.hardware import Hardware
+from napkin.inputs.lengths import read_lengths
 from napkin.inputs.profile import Profile
 from napkin.operations.implementations import HUGGING_FACE
 from napkin.operations.model import Model
@@ -71,6 +72,8 @@ def read_layouts(inputs: Inputs) -> tuple[LayoutQuestion, StepPrediction]:
     setup, sharded = read_setup_around(inputs, model, shared), read_sharded(inputs, model, shared)
     read_loading(inputs, quantizes(setup))
     _read_bounds(inputs, setup, alone)
+    if alone:
+        _read_whole_samples(inputs, setup, seq)
     asynchronous = read_asynchronous(inputs)
     prediction = read_unmeasured(inputs, model, setup, hardware)
     profile = read_rates_profile(inputs, hardware)
@@ -216,6 +219,22 @@ def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
             "searched as fine-tuning libraries shard a model of transformers: over data-parallel ranks; --max-tp, "
             "--max-pp or --framework megatron-core search more"
         )
+
+
+def _read_whole_samples(inputs: Inputs, setup: Setup, seq: int) -> None:
+    """Split no sequence of fine-tuning that holds samples shorter than itself, as long as its batch has one for every
+    GPU: a shorter sequence takes as little memory, and sends nothing."""
+    if inputs.has("cp") or inputs.has("max-cp") or not any(name in inputs for name in ("sample-tokens", "lengths")):
+        return
+    mean = inputs.number("sample-tokens") if "sample-tokens" in inputs else read_lengths(inputs.text("lengths")).mean
+    if mean >= seq:
+        return
+    batch = inputs.integer_or_none("global-batch") or _read_largest_batch(inputs, setup, seq)
+    gpus = inputs.integer("gpus") if inputs.has("gpus") else 1
+    inputs.default("max-cp", str(-(-gpus // batch)))
+    inputs.note(
+        "samples are shorter than a sequence, which is not split over GPUs: --seq shortens it, --max-cp splits it"
+    )
 
 
 def _read_largest_batch(inputs: Inputs, setup: Setup, seq: int) -> int:

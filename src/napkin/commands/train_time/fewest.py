@@ -1,5 +1,5 @@
-"""`napkin train-time MODEL` with a layout and no --gpus: the product of its degrees, the fewest that meet a deadline, or
-where a budget pays for fine-tuning the fewest that it fits on."""
+"""`napkin train-time MODEL` with a layout and no --gpus: the product of its degrees, the fewest that meet a deadline,
+or the fewest that fine-tuning fits on where a budget pays for it."""
 
 from __future__ import annotations
 
