@@ -454,3 +454,45 @@ def test_an_argument_class_of_the_programs_own_is_not_trls() -> None:
         own.replace("Config):", "trl.SFTConfig):").replace("model=build()", "per_device_train_batch_size=2")
     )
     assert options["micro-batch"] == 2
+
+
+FUNCTION = """
+NAME = "gpt2"
+
+def train_fn(name, dtype=torch.bfloat16, batch=8, accumulate=1, fsdp="", fsdp_config=None, checkpointing=False):
+    if dtype == torch.bfloat16:
+        loading = {"attn_implementation": "eager", "torch_dtype": dtype}
+    else:
+        loading = dict()
+    if fsdp != "" and fsdp_config is not None:
+        more = {"fsdp": fsdp, "fsdp_config": fsdp_config}
+    else:
+        more = {"gradient_checkpointing": checkpointing}
+    model = AutoModelForCausalLM.from_pretrained(name, **loading)
+    Trainer(model, TrainingArguments("o", bf16=True, per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulate, **more))
+"""
+
+
+def test_a_function_that_is_called_once_has_that_calls_arguments() -> None:
+    called = FUNCTION + "train_fn(NAME, batch=2, fsdp='full_shard', fsdp_config={'offload_params': True})\n"
+    options, reading = read(called)
+    expected = {"model": "gpt2", "micro-batch": 2, "grad-accum": 1, "zero": 3, "offload": "optimizer,parameters"}
+    assert {name: options[name] for name in expected} == expected
+    assert (options["attention"], options["recompute"]) == ("eager", "none")
+    assert reading.inputs["micro-batch"].origin == "from file"
+    assert read(FUNCTION + "train_fn(NAME, checkpointing=True)\n")[0]["recompute"] == "full"
+
+
+def test_a_function_that_is_called_elsewhere_has_its_defaults() -> None:
+    """Its callers may override them, which is said; what two calls set differently is asked."""
+    found = read(FUNCTION.replace("**more", "gradient_checkpointing=False").replace("**loading", "torch_dtype=dtype"))[
+        1
+    ]
+    stated = found.inputs["micro-batch"]
+    assert (stated.value, stated.origin, stated.where.split(", ")[0]) == (8, "default", "batch")
+    assert found.inputs["model"].value is None
+    both = (
+        FUNCTION.replace("**more", "").replace("**loading", "") + "train_fn(NAME, batch=2)\ntrain_fn(NAME, batch=4)\n"
+    )
+    assert read(both)[0]["micro-batch"] is None

@@ -10,7 +10,7 @@ import ast
 
 from napkin.errors import Refused
 from napkin.inputs.launch.python.names import Names, Values, called, constants, flat, names_of, parts_of, shown, truth
-from napkin.inputs.launch.python.settings import settings_of
+from napkin.inputs.launch.python.settings import parameters_of, settings_of
 from napkin.inputs.launch.source import FileValue
 from napkin.inputs.launch.values import Open
 from napkin.record import record
@@ -87,9 +87,7 @@ class TrainingProgram:
         found = _calls_in(tree.body, outer, {})
         for one in ast.walk(tree):
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                inputs = one.args
-                given = [*inputs.posonlyargs, *inputs.args, *inputs.kwonlyargs, inputs.vararg, inputs.kwarg]
-                inner = names_of(one.body, tuple(each.arg for each in given if each is not None), outer)
+                inner = names_of(one.body, parameters_of(tree, one, outer), outer)
                 found += _calls_in(one.body, outer, inner)
         return sorted(found, key=lambda call: (call.node.lineno, call.node.col_offset))
 

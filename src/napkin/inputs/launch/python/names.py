@@ -59,23 +59,30 @@ def truth(test: ast.expr, known: Names) -> bool | None:
 
 def constants(names: Names) -> dict[str, ast.expr | None]:
     """Return the names that are assigned one literal."""
-    return {name: node for name, node in names.items() if isinstance(node, ast.Constant)}
+    return {name: node for name, node in names.items() if node is not None and is_literal(node)}
+
+
+def is_literal(node: ast.expr) -> bool:
+    """Return whether an expression holds no names and calls, apart from torch.bfloat16 and the like."""
+    inside = (one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Call, Declared)))
+    return all(isinstance(one, ast.Name) and one.id in ENUMS for one in inside)
 
 
 def names_of(
-    body: list[ast.stmt], parameters: tuple[str, ...] = (), outer: Names | None = None
+    body: list[ast.stmt], parameters: Names | None = None, outer: Names | None = None
 ) -> dict[str, ast.expr | None]:
     """Return the names assigned in a body → the expression if assigned once and always, else None.
 
     Of an `if` that its own literals, or those of `outer` names that it does not assign, decide, only what runs counts.
     """
-    first = _assigned(body, parameters, {})
+    given = parameters or {}
+    first = _assigned(body, given, {})
     free = {name: node for name, node in constants(outer or {}).items() if name not in first}
-    return _assigned(body, parameters, free | constants(first))
+    return _assigned(body, given, free | constants(first))
 
 
-def _assigned(body: list[ast.stmt], parameters: tuple[str, ...], known: Names) -> dict[str, ast.expr | None]:
-    found: dict[str, ast.expr | None] = dict.fromkeys(parameters)
+def _assigned(body: list[ast.stmt], parameters: Names, known: Names) -> dict[str, ast.expr | None]:
+    found = dict(parameters)
     for one, sure in flat(body, known):
         if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None:
             targets = one.targets if isinstance(one, ast.Assign) else [one.target]
@@ -200,6 +207,9 @@ class Values:
         """Return whether two values are equal, or one is in a list of them."""
         left, right = self.of(node.left, depth + 1), self.of(node.comparators[0], depth + 1)
         sign = node.ops[0]
+        if right is None and isinstance(sign, (ast.Is, ast.IsNot)) and isinstance(node.left, ast.Name):
+            meant = self.expression(node.left.id)
+            left = True if meant is not None and parts_of(meant) is not None else left  # a mapping is not None
         if len(node.ops) == 1 and not isinstance(left, Open) and not isinstance(right, Open):
             if isinstance(sign, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
                 return (left == right) is isinstance(sign, (ast.Eq, ast.Is))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from napkin.inputs.launch.python.names import Declared, called
+from napkin.inputs.launch.python.names import Declared, Names, Values, called, is_literal
+from napkin.inputs.launch.values import Open
 
 PARSERS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config", "cli")
 """Functions that return settings from the command line; the last is tyro's."""
@@ -90,6 +91,47 @@ def _fields(one: ast.ClassDef) -> dict[str, ast.expr | None]:
         if isinstance(node, ast.Call) and called(node) in ("field", "Field"):
             found[name] = next((word.value for word in node.keywords if word.arg == "default"), None)
     return found
+
+
+def parameters_of(
+    tree: ast.Module, function: ast.FunctionDef | ast.AsyncFunctionDef, outer: Names
+) -> dict[str, ast.expr | None]:
+    """Return the parameters of a function → what its one call in the program gives them, or their default, which
+    callers elsewhere override where the program has no call; None if a value is not known."""
+    inputs = function.args
+    places = [*inputs.posonlyargs, *inputs.args]
+    others = [one for one in (inputs.vararg, inputs.kwarg) if one is not None]
+    found: dict[str, ast.expr | None] = dict.fromkeys(one.arg for one in (*places, *inputs.kwonlyargs, *others))
+    usual = dict(zip([one.arg for one in reversed(places)], reversed(inputs.defaults), strict=False))
+    usual |= {
+        one.arg: node for one, node in zip(inputs.kwonlyargs, inputs.kw_defaults, strict=True) if node is not None
+    }
+    used = [one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == function.name]
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call) and one.func in used]
+    if not calls:
+        return found | {name: Declared(node, name) for name, node in usual.items() if is_literal(node)}
+    words = [word.arg for word in calls[0].keywords]
+    if len(used) > 1 or None in words or any(isinstance(one, ast.Starred) for one in calls[0].args):
+        return found
+    given = dict(zip([one.arg for one in places], calls[0].args, strict=False))
+    given |= {word.arg: word.value for word in calls[0].keywords if word.arg is not None}
+    top = any(calls[0] in ast.walk(one) for one in tree.body if not isinstance(one, _SCOPES))
+    meant = {name: _resolved(node, outer if top else {}) for name, node in given.items() if name in found}
+    return found | {name: node for name, node in usual.items() if is_literal(node)} | meant
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _resolved(node: ast.expr, names: Names) -> ast.expr | None:
+    """Return a literal for an expression where it is called; None if its value is not known."""
+    if is_literal(node):
+        return node
+    values = Values((names,))
+    value = values.of(node)
+    if isinstance(value, (Open, list)):
+        return None
+    return Declared(ast.Constant(value), values.conditions[0]) if values.conditions else ast.Constant(value)
 
 
 def _holders(tree: ast.Module, classes: dict[str, dict[str, ast.expr | None]]) -> dict[str, str]:
