@@ -58,6 +58,10 @@ SLOT_SPREAD = math.log(2)
 HOST_LINK_SPREAD = math.log(4) / NORMAL_90
 """σ of ln(rate) of copies between GPU and host, downwards: at 90 % a fourth. 16 GPUs that share a host's links and
 memory copy at 3.0 GB/s each where one alone has 12 (Rajbhandari et al. 2021, arXiv:2104.07857, figure 2b)."""
+LIBRARY_SPREAD = 0.35
+"""σ of ln(rate) of matmuls that a loop of PyTorch's own layers runs on AMD's accelerators, downwards: the library and
+which of its solutions runs differ by release and setting (pytorch/pytorch pull requests 114894 and 120480). Steps of
+four such sources take 1.14, 1.08, 0.68 and 0.5 times as long as predicted, σ 0.39 of ln t."""
 EXPERTS_SPREAD = 0.10
 """σ of ln t of a mixture of experts, on top of the model's: one configuration measured again, in another release,
 spreads by 10 % (21 groups of rows that repeat, 48 degrees of freedom; dense ones by 6 %)."""
@@ -165,6 +169,7 @@ def widened(
     clock: float = 0.0,
     moved: float = 0.0,
     dispatch: float = 0.0,
+    library: float = 0.0,
 ) -> float:
     """Return half an interval with what no published step shows.
 
@@ -176,8 +181,9 @@ def widened(
     network     |ln t| of a network between nodes this many σ slower, where nothing is stated of it
     dispatch    |ln t| of an all-to-all of each token's copies, where kernels that send it once to a node may run or not
     moved       |ln t| of copies between GPU and host this many σ slower
+    library     |ln t| of matmuls that a library other than those of published steps runs, this many σ slower
     clock       ln t at the lowest voltage over the prediction's, where the voltage may be at its lowest or not"""
-    return math.hypot(half, host, slots, launches, network, moved, dispatch) + abs(kernel) + clock
+    return math.hypot(half, host, slots, launches, network, moved, dispatch, library) + abs(kernel) + clock
 
 
 def quantile(level: float, rows: Iterable[Row], base: float, without: str = "") -> float:

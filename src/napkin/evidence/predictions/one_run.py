@@ -10,6 +10,7 @@ from napkin.evidence.figures.host_updates import UPDATE_SPREAD
 from napkin.evidence.intervals.steps import (
     HOST_LINK_SPREAD,
     HOST_SPREAD,
+    LIBRARY_SPREAD,
     NETWORK_SPREAD,
     SLOT_SPREAD,
     UNKNOWN_SPREAD,
@@ -20,7 +21,7 @@ from napkin.evidence.intervals.steps import (
 )
 from napkin.evidence.predictions.step_inputs import kernel_under_mask, plan_of
 from napkin.evidence.rates import constants as shipped
-from napkin.evidence.rates.machines import Machine, is_given, machine
+from napkin.evidence.rates.machines import OPEN_LIBRARIES, Machine, is_given, machine
 from napkin.evidence.rates.of_step import (
     PEER_BUS,
     STAGED_BUS,
@@ -59,7 +60,8 @@ class StepPrediction:
     attention kernel that another release runs, and of its small heads, if the release is not stated; copies: the time
     of an all-to-all of tokens' copies relative to bytes/bandwidth, if that may run or a dispatcher's own kernels;
     lowest: the share of the peak of 16-bit matmuls as predicted, and the rates at the lowest voltage, if power limits
-    the clock and no step measured the accelerator (rates/constants.py)."""
+    the clock and no step measured the accelerator (rates/constants.py); library: the share of the peak of 16-bit
+    matmuls as predicted, if which library runs them differs by release."""
 
     passes: Passes
     plan: StepLayout
@@ -75,6 +77,7 @@ class StepPrediction:
     newer: tuple[Number, Number] | None = None
     lowest: tuple[Number, Rates] | None = None
     copies: Number | None = None
+    library: Number | None = None
 
     def step(self) -> StepTime:
         """Return the time of one step, the same for every command."""
@@ -116,7 +119,8 @@ class StepPrediction:
         def slower(rate: Number, spread: float) -> Number:
             return rate * math.exp(-wide * spread)
 
-        found = dict.fromkeys(("host", "slots", "kernel", "launches", "network", "clock", "moved", "dispatch"), 0.0)
+        names = "host slots kernel launches network clock moved dispatch library"
+        found = dict.fromkeys(names.split(), 0.0)
         if self.plan.host:
             updated = sum(float(part.value) for part in time.parts if part.name == OPTIMIZER)
             found["host"] = wide * UPDATE_SPREAD * updated / seconds
@@ -133,6 +137,9 @@ class StepPrediction:
             found["dispatch"] = math.log(float(step_of_passes(self.passes, *apart).time.value) / seconds)
         if self.stack.eager or not is_zero(reached.host_chunk):
             found["launches"] = over(on_host(reached, math.exp(wide * HOST_SPREAD)))
+        if self.library is not None and reached.matmul_wide == self.library:  # else a profile measured it
+            matmul, wider = (slower(rate, LIBRARY_SPREAD) for rate in (reached.matmul, reached.matmul_wide))
+            found["library"] = over(replace(reached, matmul=matmul, matmul_wide=wider))
         if self.lowest is not None and reached.matmul_wide == self.lowest[0]:  # else a profile measured it
             low = self.lowest[1]
             found["clock"] = over(
@@ -256,6 +263,7 @@ def asked(
         newer=newer,
         lowest=lowest,
         copies=dispatch_of_copies(stack, model, at, setup, without),
+        library=reached.matmul_wide if stack.eager and at.generation in OPEN_LIBRARIES else None,
     )
 
 

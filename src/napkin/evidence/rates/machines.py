@@ -46,6 +46,9 @@ INSTRUCTIONS = {"blackwell": "ada"}
 SM120 GEMMs)."""
 LARGE_UNITS = 2048
 """The same of an A100 (NVIDIA A100 whitepaper, table 3)."""
+OPEN_LIBRARIES = ("cdna",)
+"""Generations on which the library that PyTorch multiplies with differs by release (intervals/steps.py,
+LIBRARY_SPREAD)."""
 TORUS = ("tpu",)
 """Generations whose accelerators a torus joins, in nodes and between them: rings run along each of its axes."""
 LANES = 128
