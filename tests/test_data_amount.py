@@ -96,6 +96,27 @@ def test_lengths_of_a_file_and_a_run_on_them(samples: pathlib.Path, tmp_path: pa
     assert any("longer than 200 tokens and cut" in note for note in cut.data["notes"])
 
 
+@pytest.mark.parametrize(
+    ("layout", "slowest"),
+    [
+        ("", 100 * 0.75**8 + 300 * (1 - 0.75**8)),  # one micro-batch a step: the longest of 4 ranks with 2 samples
+        ("--zero 3 --grad-accum 4", 100 * 0.75**8 + 300 * (1 - 0.75**8)),  # ranks gather each layer: every micro-batch
+        ("--grad-accum 4", 187.5 + (100 * 0.75**8 + 300 * (1 - 0.75**8) - 187.5) / 2),  # four even out by half
+    ],
+)
+def test_ranks_wait_for_the_one_with_the_longest_samples(tmp_path: pathlib.Path, layout: str, slowest: float) -> None:
+    """The longest of n samples has 300 tokens unless all have 100, as three of four have: 187.5 of two."""
+    file = tmp_path / "lengths.json"
+    file.write_text('{"histogram": [[100, 30], [300, 10]]}')
+    flash = f"--attention flash2 --micro-batch 2 {layout} --lora-rank 16 --gpus 4 --hardware h100"
+    line = f"train-time llama3-8b {flash} --seq 2048 --lengths {file} --epochs 20 --no-packing --json"
+    run = run_line(line).values
+    assert run["tokens"] == pytest.approx(20 * 40 * 187.5)
+    steps = run["tokens"] / (188 * 2 * 4 * (4 if "accum" in layout else 1))
+    step = run_line(f"step llama3-8b {flash} --seq {round(slowest)} --json").values["step/time"]
+    assert run["time/uninterrupted"] == pytest.approx(step * steps)
+
+
 def test_plan_takes_samples_too() -> None:
     line = "plan llama3-8b --gpus 8 --hardware h100 --seq 2048 --global-batch 64 --json"
     line = f"{line} --attention flash2"

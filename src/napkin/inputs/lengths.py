@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 import sys
@@ -74,6 +75,15 @@ class SampleLengths:
             mean += length * (((below + count) / total) ** together - (below / total) ** together)
             below += count
         return mean
+
+    def of_slowest(self, together: int, ranks: int, sums: int) -> float:
+        """Return the mean length of the sequences on the rank with the most tokens, of ranks that wait for each other
+        after every `sums` micro-batches, each padded to the longest of `together` samples.
+
+        Of single micro-batches it is the longest sample of all ranks; the spread of a mean of several falls with the
+        square root of their number."""
+        mean = self.padded(together)
+        return mean + (self.padded(together * ranks) - mean) / math.sqrt(sums)
 
 
 def count_lengths(path: str, field: str | None) -> SampleLengths:

@@ -161,6 +161,12 @@ class Setup:
         return Frozen(self.implementation, self.frozen, self.asleep, wakes, self.still_head)
 
     @property
+    def between_waits(self) -> Number:
+        """Return the micro-batches of a rank between two moments at which it waits for the others: ranks that gather
+        layers wait in every one, others once a step."""
+        return 1 if int(self.layout.zero) == 3 else self.layout.micro_batches
+
+    @property
     def running(self) -> Implementation:
         """Return the implementation as the step runs it: under autocast the cross entropy casts 16-bit logits to fp32
         (aten/src/ATen/autocast_mode.h, AT_FORALL_FP32), those of 16-bit weights next to adapters too."""

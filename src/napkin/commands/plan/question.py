@@ -169,6 +169,11 @@ def _read_tokens(inputs: Inputs, seq: int) -> int | None:
         )
     if not read_whether_stated(inputs):
         return inputs.integer_or_none("tokens")
+    if unpacked and inputs.has("lengths"):
+        inputs.note(
+            "steps are timed over full sequences; napkin train-time times a layout over sequences as they are padded, "
+            "and with ranks that wait for the longest"
+        )
     batch = 0 if inputs.has("global-batch") else _read_stated_batch(inputs)
     return int(read_amount(inputs, seq, (lambda: batch) if batch else None).tokens.value)
 

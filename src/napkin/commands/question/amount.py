@@ -14,6 +14,10 @@ from napkin.render.figures import to_type
 from napkin.term import GIVEN, TRUE, Term, divide, leaf, multiply, subtract
 from napkin.term import constant as fixed
 
+TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
+if TYPE_CHECKING:
+    from napkin.training.setup import Setup
+
 COUNTED = ("steps", "samples", "lengths")
 """Options that count how much is trained on; the others say how."""
 LONGEST_OF = "padded to the longest of a micro-batch: E[max] over samples drawn at random"
@@ -122,12 +126,15 @@ def _read_together(inputs: Inputs) -> int:
     return (inputs.integer_or_none("micro-batch") or 1) * read_task(inputs).rows
 
 
-def read_padded_length(inputs: Inputs, seq: int) -> int | None:
-    """Return the mean tokens of a sequence, padded to the longest of its micro-batch; None where samples are packed, or
-    are all padded to the sequence."""
+def read_padded_lengths(inputs: Inputs, setup: Setup) -> tuple[int, int] | None:
+    """Return the mean tokens of a sequence, padded to the longest of its micro-batch, on all ranks and on the one that
+    the others wait for; None where samples are packed, or are all padded to the sequence."""
     if not inputs.has("lengths") or not inputs.has("packing") or inputs.flag("packing"):
         return None
-    return round(read_lengths(inputs.text("lengths")).cut(seq).padded(_read_together(inputs)))
+    layout, together = setup.layout, _read_together(inputs)
+    lengths = read_lengths(inputs.text("lengths")).cut(int(layout.seq))
+    slowest = lengths.of_slowest(together, int(layout.dp), int(setup.between_waits))
+    return round(lengths.padded(together)), round(slowest)
 
 
 def _read_cut(inputs: Inputs, lengths: SampleLengths, seq: int) -> SampleLengths:

@@ -35,7 +35,7 @@ class StepQuestion:
     """A training step to predict.
 
     prediction   plan, rates and position in the evidence    confidence   level of the intervals
-    timed        the layout that it is of: `setup`'s, with the mean length of padded samples where they are shorter
+    timed        the layout whose tokens it trains: `setup`'s, with the mean length of padded samples where shorter
     stack_named  whether --stack was given
     searched     whether `plan` searches layouts of this job: not with parameters or activations that --offload names
     """
@@ -70,11 +70,13 @@ def read_step(inputs: Inputs, model: Model, uses: Iterable[str] = RATES) -> Step
     return StepQuestion(model, setup, hardware, prediction, "stack" in inputs, confidence, setup.layout, searched)
 
 
-def read_over_padded(inputs: Inputs, step: StepQuestion, length: int) -> StepQuestion:
-    """Return a step whose time is that of sequences of `length` tokens, and whose memory is that of the longest."""
-    timed = step.setup.layout.replaced(seq=length)
-    asked = read_prediction(inputs, step.model, replace(step.setup, layout=timed), step.hardware)
-    return replace(step, prediction=asked, timed=timed)
+def read_over_padded(inputs: Inputs, step: StepQuestion, mean: int, slowest: int) -> StepQuestion:
+    """Return a step over sequences of `mean` tokens, that takes as long as a rank whose sequences have `slowest`: its
+    memory is that of the longest."""
+    layout = step.setup.layout
+    waited_for = replace(step.setup, layout=layout.replaced(seq=slowest))
+    asked = read_prediction(inputs, step.model, waited_for, step.hardware)
+    return replace(step, prediction=asked, timed=layout.replaced(seq=mean))
 
 
 def _read_dispatcher(inputs: Inputs) -> str:

@@ -312,7 +312,7 @@ def _read_estimate(
     confidence = read_confidence(inputs)
     if not inputs.has("model") or "gpus" not in known or not any(name in inputs for name in PREDICTS):
         return confidence, None
-    from napkin.commands.question.amount import read_padded_length
+    from napkin.commands.question.amount import read_padded_lengths
     from napkin.commands.question.model import read_model
     from napkin.commands.question.step_model import read_over_padded, read_step
     from napkin.commands.question.usual_stack import read_whose_model
@@ -321,8 +321,8 @@ def _read_estimate(
     check_dtype(inputs)
     inputs.defaults(SETUP_DEFAULTS)
     step = read_step(inputs, read_model(inputs))
-    length = read_padded_length(inputs, int(step.setup.layout.seq))
-    step = step if length is None else read_over_padded(inputs, step, length)
+    padded = read_padded_lengths(inputs, step.setup)
+    step = step if padded is None else read_over_padded(inputs, step, *padded)
     read_whose_model(inputs, step.setup, step.prediction.stack.name)
     if step.setup.layout.images and any(name in inputs for name in SAMPLES):
         inputs.assume("--images of a sequence of --seq tokens")

@@ -270,11 +270,9 @@ def _seconds(row: TunedRow, hardware: Hardware, setup: Setup, level: float) -> t
 
 def _waits(row: TunedRow, setup: Setup) -> tuple[float, float, float]:
     """Return the tokens of the rank that others wait for over those of the mean one: the likely ratio, the least, the
-    most. Ranks that gather layers wait in every micro-batch, others once a step."""
+    most."""
     layout = setup.layout
-    gathers = setup.framework.gathers and int(layout.zero) == 3
-    sums = 1 if gathers else int(layout.micro_batches)
-    return row.asked.lengths.waits(int(layout.dp), int(layout.sequences), sums)
+    return row.asked.lengths.waits(int(layout.dp), int(layout.sequences), int(setup.between_waits))
 
 
 def _waiting(row: TunedRow, hardware: Hardware, setup: Setup, ratio: float) -> float:
