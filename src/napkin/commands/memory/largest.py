@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from napkin.commands.memory import loading
 from napkin.commands.memory.chart import show
+from napkin.commands.memory.loading import add as add_loading
 from napkin.commands.memory.question import STATUS, MemoryQuestion
 from napkin.commands.memory.remedies import suggest
 from napkin.commands.screens import memory as screen
@@ -38,7 +38,7 @@ def answer_largest(question: MemoryQuestion) -> Answer:
         published += size_terms(found, question.setup, capacity)
         _note_sizes(answer, question)
     answer.terms = (*published, *terms.values(), capacity, activation_budget(capacity, terms))
-    loading.add(answer, found.model, found.setup)
+    add_loading(answer, found.model, found.setup)
     answer.verdict = found.fit.verdict
     answer.notes.append(f"{path}: in brackets the largest that surely fits, and the largest that may fit")
     _add_binding(answer, question, found, hardware)
