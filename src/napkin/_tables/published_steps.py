@@ -110,7 +110,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     'consumer-cards': {'name': 'Fine-tuning on consumer cards', 'titles': ['Fine-tuning benchmark, Windows'], 'pages': ['Fine-tuning benchmark, Windows, macOS and Ubuntu']},
     'open-instruct': {'name': 'open-instruct', 'titles': ['open-instruct'], 'pages': ['open-instruct pull request 1466, DPO with OLMo-core']},
     'gaudi-models': {'name': 'Intel Gaudi model performance', 'titles': ['Intel Gaudi model performance'], 'pages': ['Intel Gaudi model performance']},
-    'megatron-tutorials': {'name': 'Megatron-LM hands-on tutorials', 'titles': ['Megatron-LM hands-on tutorials'], 'pages': ['Megatron-LM hands-on tutorials, vuiseng9/megatron-tutorials, core_r0.14.0 on 8 × H100'], 'layout': {'stack': 'megatron-core'}},
+    'megatron-tutorials': {'name': 'Megatron-LM hands-on tutorials', 'titles': ['Megatron-LM hands-on tutorials'], 'pages': ['Megatron-LM hands-on tutorials, vuiseng9/megatron-tutorials, core_r0.14.0 on 8 × H100'], 'layout': {'stack': 'megatron-core', 'gradient_dtype': 'fp32'}},
     'aleph-alpha': {'name': 'Aleph Alpha', 'titles': ['Efficient Parallelization Layouts', 'Hagemann et al. 2023'], 'pages': ['Hagemann et al. 2023, Efficient parallelization layouts for large-scale distributed model training (arXiv:2311.05610), spreadsheets of all runs']},
     'megatron-llama': {'name': 'Megatron-LLaMA', 'titles': ['Megatron-LLaMA'], 'pages': ['Megatron-LLaMA README, LLaMA 13B on 256 and 512 × A100'], 'layout': {'stack': 'megatron-core-2024'}, 'hardware': {'network': 12500000000}},
     'modalities': {'name': 'Modalities', 'titles': ['Modalities'], 'pages': ['Modalities scaling experiments, Leonardo'], 'layout': {'stack': 'fsdp-eager', 'attention': 'flash2'}},
