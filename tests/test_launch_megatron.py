@@ -428,3 +428,15 @@ def test_ulysses_of_megatron_deepspeed_divides_the_ranks() -> None:
     for size in (1, 4):
         text = f"torchrun --nproc_per_node 8 {line.format(size)}--deepspeed --zero-stage 1\n"
         assert reading_of(source_of(text, "run.sh")).inputs["cp"].value == size
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [
+        ("--tensor-model-parallel-size 2", False),  # its user buffers are off
+        ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", True),
+        ("--tp-comm-overlap", None),  # nothing to overlap
+    ],
+)
+def test_whether_tensor_parallel_collectives_overlap(said: str, means: bool | None) -> None:
+    assert launch(said).value_of("async-tp") is means

@@ -150,7 +150,8 @@ def test_what_recomputation_skips_under_a_software() -> None:
     ("asynchronous", "tensor", "expert"),
     [
         (SYNCHRONOUS, "tensor_exposed/overlap", "one"),
-        (Asynchronous(tensor=True), "tensor_exposed/async", "one"),
+        (Asynchronous(tensor=True), "tensor_exposed/overlap", "one"),
+        (Asynchronous(tensor=False), "tensor_exposed/gradients", "one"),
         (Asynchronous(experts=True), "tensor_exposed/overlap", "expert_exposed/async"),
     ],
 )

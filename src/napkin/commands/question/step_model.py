@@ -91,7 +91,7 @@ def _read_dispatcher(inputs: Inputs) -> str:
 def read_asynchronous(inputs: Inputs) -> Asynchronous:
     """Return what the options say of collectives that overlap with compute, and of captured graphs."""
     return Asynchronous(
-        inputs.flag("async-tp"),
+        inputs.flag("async-tp") if "async-tp" in inputs else None,
         inputs.flag("async-ep") if "async-ep" in inputs else None,
         inputs.text("graphs") if "graphs" in inputs else "",
         inputs.text("async-dp") if "async-dp" in inputs else "",

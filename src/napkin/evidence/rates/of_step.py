@@ -61,13 +61,16 @@ def matmul_of(era: str, bits: int) -> str:
 class Asynchronous:
     """What a run says of the work that the device does not wait for.
 
-    tensor   collectives of tensor parallelism overlap with compute within a layer, although its software's do not
+    tensor   whether collectives of tensor parallelism overlap with the matmuls that need them; None: as its software
+             has it. Megatron's core without its user buffers hides those of the backward pass behind the gradients of
+             weights (NVIDIA/Megatron-LM megatron/core/tensor_parallel/layers.py,
+             LinearWithGradAccumulationAndAsyncCommunication; model_parallel_config.py, tp_comm_overlap)
     experts  the experts' exchange overlaps with the compute of another micro-batch; None: as its software has it
     graphs   what the device launches by itself (options/training.py, GRAPHS); "": as its software has it
     data     what of data parallelism overlaps with the passes (options/training.py, OVERLAPS); "": as its software has
              it"""
 
-    tensor: bool = False
+    tensor: bool | None = None
     experts: bool | None = None
     graphs: str = ""
     data: str = ""
@@ -144,6 +147,12 @@ def _of_attention(at: Machine, stack: SoftwareStack, kernel: str) -> dict[str, s
 def _of_collectives(at: Machine, stack: SoftwareStack, fabric: str, asynchronous: Asynchronous) -> dict[str, str]:
     """Return the constants of collectives, by what the software or the run overlaps with compute."""
     shown = "overlap" if stack.overlap else "plain"
+    if asynchronous.tensor is None:
+        tensor = shown
+    elif stack.overlap:
+        tensor = "overlap" if asynchronous.tensor else "gradients"
+    else:
+        tensor = "async" if asynchronous.tensor else "plain"
     beside = stack.async_experts if asynchronous.experts is None else asynchronous.experts
     return {
         "bus": "bus",
@@ -152,7 +161,7 @@ def _of_collectives(at: Machine, stack: SoftwareStack, fabric: str, asynchronous
         "data_latency": "data_latency",
         "link_hop": "zero" if at.generation in TORUS else "hop/link",
         "network_hop": "zero" if at.generation in TORUS else "hop/network",
-        "tensor_exposed": f"tensor_exposed/{'async' if asynchronous.tensor else shown}",
+        "tensor_exposed": f"tensor_exposed/{tensor}",
         "pipeline_exposed": f"pipeline_exposed/{shown}",
         "context_exposed": "context_exposed",
         "expert_exposed": "expert_exposed/async" if beside else "one",

@@ -103,6 +103,12 @@ PRIORS: dict[str, Prior] = {
     # how much of a transfer shows
     "tensor_exposed/plain": (1.0, 0.10, "code: the matmul waits for the all-reduce"),
     "tensor_exposed/overlap": (0.5, 0.30, "code: one of two directions overlaps with the matmul"),
+    "tensor_exposed/gradients": (
+        0.55,
+        0.15,
+        "code: what backward moves hides behind the gradients of weights: 2 of 4 all-reduces show, with sequence "
+        "parallelism 3 of 5 (NVIDIA/Megatron-LM megatron/core/tensor_parallel/layers.py)",
+    ),
     "tensor_exposed/async": (
         0.7,
         0.30,

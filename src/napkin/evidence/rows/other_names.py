@@ -42,6 +42,7 @@ TRAINED = {
     "quantized": "layout.quantization",
     "dp-shard": "layout.fsdp_shards",
     "async-tp": "layout.async_tp",
+    "tp-comm-overlap": "layout.async_tp",
     "async-dp": "layout.async_dp",
     "async-ep": "layout.async_ep",
     "dispatcher": "layout.dispatcher",

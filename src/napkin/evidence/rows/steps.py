@@ -79,7 +79,7 @@ class StepRow:
     attention: str
     newer_attention: str
     loss: str
-    async_tp: bool
+    async_tp: bool | None
     async_ep: bool | None
     async_dp: str
     dispatcher: str
@@ -141,7 +141,7 @@ def step_row(row: RowFields) -> StepRow:
         attention=row.text("layout.attention"),
         newer_attention=row.text("layout.newer_attention"),
         loss="fused" if row.flag("layout.chunked_cross_entropy") else "",
-        async_tp=bool(row.flag("layout.async_tp")),
+        async_tp=row.flag("layout.async_tp"),
         async_ep=row.flag("layout.async_ep"),
         async_dp=_overlap(row),
         dispatcher=dispatcher_named(row.text("layout.dispatcher")),

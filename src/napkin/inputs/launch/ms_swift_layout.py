@@ -70,6 +70,7 @@ def take_layout(reading: Reading) -> None:
             reading.default("recompute", "selective", "recompute_granularity")
         core.take_division(reading, zero=1)
         core.take_overlap(reading, omitted=False)
+        core.take_tensor_overlap(reading, omitted=False)
         reading.derive("implementation", "megatron", "megatron")
         check_gpus(reading)
         check_batch(reading, "global_batch_size")

@@ -105,6 +105,7 @@ def _layout(reading: Reading) -> None:
     take_machine(reading)
     core.take_division(reading)
     core.take_overlap(reading, omitted=False)
+    core.take_tensor_overlap(reading, omitted=False)
     core.take_expert_slices(reading, "num_experts", "moe_num_experts")
     gpus, parts = reading.value_of("gpus"), [reading.value_of(name) or 1 for name in ("tp", "pp")]
     if reading.read("moe_expert_model_parallelism", flag) and gpus:  # MegaBlocks: over the data-parallel ranks

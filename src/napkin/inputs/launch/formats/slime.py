@@ -79,6 +79,7 @@ def _layout(reading: Reading) -> None:
         reading.default("gpus", 8, *keys)
     core.take_division(reading, zero=1)
     core.take_overlap(reading, omitted=False)
+    core.take_tensor_overlap(reading, omitted=False)
     core.take_expert_slices(reading, "num_experts")
     core.take_offload(reading)
     check_gpus(reading, "actor_num_gpus_per_node")

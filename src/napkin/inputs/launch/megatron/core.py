@@ -44,7 +44,7 @@ NOT_MODELLED = {
     "moe_router_force_load_balancing moe_router_* moe_grouped_gemm moe_permute_fusion "
     "moe_expert_capacity_factor moe_pad* moe_aux* moe_z* moe_shared_expert_overlap moe_use_legacy* "
     "moe_*": "token routing to experts",
-    "overlap_* tp_comm_overlap* delay_* align_*": "overlap of communication and computation",
+    "overlap_* tp_comm_overlap_* delay_* align_*": "overlap of communication and computation",
     "recompute_method recompute_num_layers distribute_saved_activations": "recomputation settings",
     "cross_entropy_* fused_* *_fusion apply_rope_fusion masked_softmax_fusion no_*_fusion": "fused kernels",
     "cuda_graph* enable_cuda_graph external_cuda_graph use_cuda_graph*": "CUDA graphs",
@@ -240,6 +240,20 @@ def take_sp(reading: Reading) -> None:
         reading.derive("sp", bool(on and tp > 1), "sequence_parallel", "tensor_model_parallel_size")
     elif (reading.value_of("tp") or 1) > 1:
         reading.default("sp", False, "sequence_parallel")
+
+
+def take_tensor_overlap(reading: Reading, omitted: bool | None = None) -> None:
+    """Read whether collectives of tensor parallelism overlap with the matmuls that need them.
+
+    omitted  what a file means that does not say so: False: off, as in Megatron-LM (model_parallel_config.py,
+             tp_comm_overlap); None: as a recipe has it"""
+    on = reading.read("tp_comm_overlap", flag)
+    if (reading.value_of("tp") or 1) <= 1:
+        return
+    if on is not None:
+        reading.put("async-tp", on, "tp_comm_overlap")
+    elif omitted is not None:
+        reading.default("async-tp", omitted, "tp_comm_overlap")
 
 
 WHOLE_EXPERTS = "moe_layer_recompute"
