@@ -47,6 +47,8 @@ def rates_of(card: str, **changed: float) -> Rates:
         ("h100-nvl-94gb", 300e9, 0, 0),  # sold with it
         ("h100-sxm-80gb", 450e9, 0, 0),
         ("mi300x", hardware.find("mi300x").link_bandwidth, 0, 0),
+        ("gaudi-2", 21 * 12.5e9, 0, 0),  # of 24 ports three leave the node
+        ("gaudi-3", 21 * 25e9, 0, 0),
     ],
 )
 def test_how_gpus_of_a_node_are_joined(card: str, link: float, slots: int, staged: int) -> None:
