@@ -328,8 +328,8 @@ def test_five_block_inputs_are_on_their_way_to_the_host() -> None:
 def test_a_bucket_is_of_the_type_that_gradients_are_added_up_in() -> None:
     """DeepSpeed's buckets of 5e8 elements: 1 GB of 16-bit gradients, 2 GB of fp32 ones."""
     setup = replace(prepared("megatron").setup, framework=FRAMEWORKS["megatron-deepspeed"])
-    assert setup.bucket == 10**9
-    assert replace(setup, framework=replace(setup.framework, accumulator=4)).bucket == 2 * 10**9
+    assert setup.bucket(4096) == 10**9
+    assert replace(setup, framework=replace(setup.framework, accumulator=4)).bucket(4096) == 2 * 10**9
 
 
 # --- what is not modeled is said -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from napkin.training.optimizers import OPTIMIZERS
 from napkin.training.precision import POLICIES
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
+from napkin.training.trainers import TRAINERS
 from tests.conftest import model, run_line
 
 H, L, HEADS, KV, D, F, V, S = 64, 4, 4, 2, 16, 96, 256, 32
@@ -309,6 +310,22 @@ def test_what_deepspeed_copies_of_gradients() -> None:
     assert temporary(third, "step", "gradient_bucket") == bucket
     away = rank(DENSE, "deepspeed", dp=4, zero=2, offload=("optimizer",))
     assert temporary(away, "step", "optimizer_step") == 0
+
+
+@pytest.mark.parametrize("trainer", ["axolotl", "llama-factory", "ms-swift"])
+def test_buckets_that_transformers_sets(trainer: str) -> None:
+    """reduce_bucket_size "auto" in a library's ZeRO-3 file: h² gradients of 2 bytes, next to a copy of the largest
+    one, which is reduced by itself as it is larger (stage3.py, reduce_independent_p_g_buckets_and_remove_grads);
+    another library's 5e8 are more than any of them, and so are those of ZeRO-2."""
+    own, other = (TRAINERS[name].on(FRAMEWORKS["deepspeed"]) for name in (trainer, "trl"))
+    assert own.bucket_of_width
+    assert not other.bucket_of_width
+    found = prepare(DENSE, replace(setup_of(DENSE, "deepspeed", dp=4, zero=3), framework=own))
+    assert H * H < H * F < TABLE
+    assert temporary(rank_of(found, 0), "backward", "gradient_bucket") == 2 * H * H + 2 * TABLE
+    assert temporary(rank_of(found, 0), "step", "gradient_bucket") == 2 * H * H
+    less = prepare(DENSE, replace(setup_of(DENSE, "deepspeed", dp=4, zero=2), framework=own))
+    assert temporary(rank_of(less, 0), "backward", "gradient_bucket") == 2 * 500_000_000
 
 
 @pytest.mark.parametrize(

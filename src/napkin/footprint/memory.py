@@ -36,7 +36,7 @@ def holding(step: PreparedStep, index: Number) -> Rank:
     stage = stage_of(step, index)
     mine = sum_weights(parts_of(step, stage))
     parameters, gradients, states = states_of(mine, setup)
-    bucket = setup.bucket + product(gradients, setup.copied_to_buckets)
+    bucket = setup.bucket(step.model.hidden) + product(gradients, setup.copied_to_buckets)
     if setup.in_backward:
         gradients = maximum(0, *(n for n, _, _ in tensor_sizes(step))) * sized(1, setup.precision.grad)
     layers, casts, outside = saved_bytes(step, stage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from napkin.autograd.tensors import sized
 from napkin.elementwise import Number, is_array, is_zero, maximum, minimum, product, total, where
 from napkin.footprint.gathers import gathered_bytes, left_gathered
-from napkin.footprint.optimizer_buffers import optimizer_temporaries
+from napkin.footprint.optimizer_buffers import optimizer_temporaries, tensor_sizes
 from napkin.footprint.peaks import LayerPeak, StageLayers, layer_peaks
 from napkin.footprint.placeholders import buffers, placeholder_bytes
 from napkin.footprint.prepared import PreparedStep
@@ -78,11 +78,13 @@ class Moments:
 
     @property
     def interleaved(self) -> Number:
-        """Return the bytes of a copy of the gradients in a full bucket."""
-        setup = self.step.setup
+        """Return the bytes of a copy of the gradients in a full bucket, or of the largest one, which may be larger."""
+        setup, width = self.step.setup, self.gradients.width
         if not setup.framework.interleaves:
             return 0
-        return where(setup.layout.zero >= 3, minimum(setup.bucket, self.rank.weights.all * self.gradients.width), 0)
+        full = minimum(setup.bucket(self.step.model.hidden), self.rank.weights.all * width)
+        largest = maximum(0, *(elements for elements, _, _ in tensor_sizes(self.step))) * width
+        return where(setup.layout.zero >= 3, maximum(full, largest), 0)
 
     def moment(
         self,

@@ -96,6 +96,7 @@ class Framework:
     reducer       torch's DistributedDataParallel reduces gradients that each rank holds whole: its buckets are a second
                   copy of them all, which lives as long as the model (torch/csrc/distributed/c10d/reducer.cpp,
                   initialize_buckets; torch/nn/parallel/distributed.py, gradient_as_bucket_view: False by default)
+    bucket_of_width  ZeRO-3's bucket has as many elements as a square matrix of the model's width
     interleaves   ZeRO-3 copies a full bucket, so that each rank's parts lie together, before it reduces and scatters it
     wide_gradients  gradients of 16-bit parameters are fp32, in one buffer that lives through the step
     keeps_shards  the own part of ZeRO-3's gradients is one buffer, made with the optimizer, that is never freed
@@ -181,6 +182,7 @@ class Framework:
     masters: bool = False
     host_step: bool = False
     reducer: bool = False
+    bucket_of_width: bool = False
     interleaves: bool = False
     wide_gradients: bool = False
     keeps_shards: bool = False

@@ -198,10 +198,13 @@ class Setup:
             return None
         return replace(policy, name="", frozen=policy.compute)
 
-    @property
-    def bucket(self) -> Number:
-        """Bytes of the bucket in which gradients are reduced, in the dtype of their accumulation."""
-        return self.framework.bucket * max(sized(1, self.precision.grad), self.framework.accumulator)
+    def bucket(self, width: int) -> Number:
+        """Return the bytes of the bucket in which a model of this width reduces gradients, in the dtype of their
+        accumulation."""
+        framework = self.framework
+        square = where(self.layout.zero >= 3, width**2, framework.bucket)
+        elements = square if framework.bucket_of_width else framework.bucket
+        return elements * max(sized(1, self.precision.grad), framework.accumulator)
 
     @property
     def blocks_in_flight(self) -> int:

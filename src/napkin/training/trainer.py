@@ -98,6 +98,8 @@ class Trainer:
     defers    FSDP reduces gradients only in a step's last micro-batch: the loop of transformers' Trainer or accelerate
               (transformers 5.23 trainer.py, sync_context; accelerate 1.15 accelerator.py, no_sync, for FSDP2 too since
               1.11)
+    auto_buckets  its own ZeRO-3 file for DeepSpeed leaves reduce_bucket_size to transformers ("auto"), which sets
+              the square of the model's width (integrations/deepspeed.py, trainer_config_finalize)
     own_adapters  frameworks next to whose tensor-parallel layers it has adapters of its own, divided as the layers are
     units     FSDP's versions in which each matrix of an adapter is a unit of its own. The first: peft's
               fsdp_auto_wrap_policy (utils/other.py), which wraps every leaf with a trained weight, and which
@@ -161,6 +163,7 @@ class Trainer:
     dispatch: float = 0.0
     dispatches: Release = (0, 0)
     defers: bool = False
+    auto_buckets: bool = False
     units: tuple[int, ...] = (1,)
     own_adapters: tuple[str, ...] = ()
     version: int = 2
@@ -202,7 +205,7 @@ class Trainer:
         zero = self.stage(framework) or framework.zero
         both = framework.divides_adapters and framework.name not in self.own_adapters
         found = replace(framework, defers=defers, unit_of_adapter=unit, zero=zero, divides=divides)
-        found = replace(found, divides_adapters=both)
+        found = replace(found, divides_adapters=both, bucket_of_width=self.auto_buckets and framework.interleaves)
         return self.logged(found)
 
     def logged(self, framework: Framework) -> Framework:

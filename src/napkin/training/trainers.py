@@ -77,7 +77,7 @@ TRAINERS: dict[str, Trainer] = {
             "cli/merge_lora.py: bnb_4bit_use_double_quant is on; monkeypatch/accelerate/fsdp2.py, fsdp2_prepare_model "
             "in place of accelerate's: no cast to fp32, _process_lora_module_for_fsdp: fully_shard of each matrix of "
             "an adapter; docs/nd_parallelism.qmd: FSDP is recommended and is ZeRO-2 and "
-            "ZeRO-3, DeepSpeed has tensor-parallel ranks only; deepspeed_configs/zero1.json",
+            "ZeRO-3, DeepSpeed has tensor-parallel ranks only; deepspeed_configs/zero{1,3,3_bf16}.json",
             backends=(
                 Backend("plain", WHOLE),
                 Backend("deepspeed", Divisions(tensor=(0, 1, 2), context=(), heads=(), staged=False), implied=(1,)),
@@ -88,6 +88,7 @@ TRAINERS: dict[str, Trainer] = {
             nested=True,
             kernels="axolotl",
             defers=True,
+            auto_buckets=True,
         ),
         Trainer(
             "llama-factory",
@@ -105,6 +106,7 @@ TRAINERS: dict[str, Trainer] = {
             full="amp-bf16",
             checkpoints=True,
             defers=True,
+            auto_buckets=True,
         ),
         Trainer(
             "ms-swift",
@@ -112,6 +114,7 @@ TRAINERS: dict[str, Trainer] = {
             "swift/trainers/rlhf_trainer/grpo_trainer.py, logits_to_keep; swift/arguments/base_args/quant_args.py; "
             "swift/megatron/arguments/megatron_args.py: padding_free on, recompute_granularity selective, of "
             "core_attn; swift/arguments/sft_args.py: deepspeed zero0 to zero3, deepspeed_autotp_size; "
+            "swift/config/zero3.json; "
             "sequence_parallel_size: heads are exchanged, or keys passed on; swift/trainers/patcher.py and "
             "swift/megatron/callbacks/print.py: memory(GiB) is max_memory_reserved; modelscope/mcore-bridge "
             "src/mcore_bridge/tuners/lora.py, LoraParallelLinear; docs/source_en/Instruction/"
@@ -132,6 +135,7 @@ TRAINERS: dict[str, Trainer] = {
             dropout=0.05,
             checkpoints=True,
             defers=True,
+            auto_buckets=True,
         ),
         Trainer(
             "unsloth",
