@@ -125,7 +125,7 @@ def test_gradients_are_reduced_in_the_format_that_a_row_states(
 
 def test_the_shipped_evidence_is_read_whole() -> None:
     rows = facts.steps()
-    assert len(rows) == 1397
+    assert len(rows) == 1410
     assert sum(1 for row in rows if not row.why) >= 817
     assert all(row.why for row in rows if row.measured is None)
     assert len({row.id for row in rows}) == len(rows)

@@ -31,7 +31,7 @@ from napkin.timing.efficiency import alignment, depth_share, halvings, tile_shar
 from napkin.timing.rates import Rates
 from napkin.timing.step import step
 from napkin.timing.step_layout import StepLayout
-from tests.conftest import Napkin, run_line
+from tests.conftest import Napkin, preset, run_line
 
 LLAMA = PrintedDecoder("llama", 32, 4096, 32, 8, 128, 14336, 128256, True, False)
 GPT = PrintedDecoder("gpt", 24, 2048, 16, 16, 128, 8192, 51200, False, True)
@@ -141,6 +141,39 @@ def test_a_token_is_sent_once_to_each_other_node() -> None:
     assert others(8, 2) == 0
     # two nodes, eight choices: the other one holds none of them in one case of 256
     assert others(16, 8) == pytest.approx(1 - 0.5**8)
+
+
+def test_a_token_reaches_the_nodes_of_the_groups_that_it_may_choose() -> None:
+    """DeepSeek-V3 (arXiv:2412.19437, 2.1.2): 8 experts of a token in 4 of 8 groups. Over 8 nodes of a group each, half
+    of all tokens choose one, and it holds none of 8 experts with (3/4)^8. Over 4 nodes of two groups each, both are
+    chosen with C(6,2)/C(8,4) = 15/70, one with 2·C(6,3)/70 = 40/70. Over 16 nodes a chosen group has two."""
+
+    def others(nodes: int, choices: int = 8) -> object:
+        sizes = (leaf(name, value, "1") for name, value in (("ranks", 8 * nodes), ("node", 8), ("choices", choices)))
+        return collectives.distinct_nodes("nodes", *sizes, groups=8, chosen=4).value
+
+    assert others(1) == 0
+    assert others(8) == pytest.approx(7 * 0.5 * (1 - 0.75**8))
+    assert others(4) == pytest.approx(3 * (40 / 70 * (1 - 0.75**8) + 15 / 70 * (1 - 0.5**8)))
+    assert others(16) == pytest.approx(15 * 0.5 * (1 - 0.875**8))
+    free = (leaf(name, value, "1") for name, value in (("ranks", 64), ("node", 8), ("choices", 8)))
+    assert others(8) < collectives.distinct_nodes("nodes", *free).value
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("deepseek-v3", (8, 4)), ("deepseek-v2", (8, 3)), ("kimi-k2", (1, 1)), ("qwen3-30b-a3b", (1, 1))],
+)
+def test_a_file_states_the_groups_of_experts(name: str, groups: tuple[int, int]) -> None:
+    routed = next(one for op in preset(name).operations if (one := op.routed()) is not None)
+    assert (routed.groups, routed.chosen_groups) == groups
+
+
+def test_a_plan_is_about_the_nodes_that_a_token_may_reach() -> None:
+    line = "deepseek-v3 --gpus 1024 --hardware h100 --global-batch 8192 --tp 1 --pp 4 --ep 64 --zero 1"
+    row = next(row for row in run_line(f"plan {line} --json").data["rows"] if row.get("command"))
+    timed = run_line(f"{row['command'].removeprefix('napkin ')} --json").values
+    assert timed["step/time"] == pytest.approx(row["time"])
 
 
 # --- the step ---

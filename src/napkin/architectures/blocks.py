@@ -180,7 +180,8 @@ def shared_expert(block: Operations) -> Operations:
 class Routing:
     """How tokens choose experts (fields as in operations.experts.Router). `jitter`: how often noise multiplies them
     before; `idle`: this many of the `experts` have no weights and return tokens unchanged; `weighted_input`: scores
-    multiply what an expert reads, not what it returns."""
+    multiply what an expert reads, not what it returns; `groups`, `chosen_groups`: a token's experts are in so many of
+    as many groups."""
 
     experts: int
     top_k: int
@@ -195,6 +196,8 @@ class Routing:
     hashed: bool = False
     masked: bool = False
     weighted_input: bool = False
+    groups: int = 1
+    chosen_groups: int = 1
 
     @property
     def busy(self) -> int:
@@ -265,6 +268,8 @@ def moe(
         idle=routing.top_k - routing.chosen,
         upcast=gating.upcast,
         limited=gating.clamped,
+        groups=routing.groups,
+        chosen_groups=routing.chosen_groups,
     )
     routed: Operations = (routing.router(source, width), experts)
     if scaled:

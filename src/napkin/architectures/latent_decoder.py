@@ -13,7 +13,7 @@ from napkin.architectures.blocks import PLAIN, RMS, Block, Gating, Operations, R
 from napkin.architectures.dimensions import Dimensions, decoder_only, dimensions_of, prediction_modules, predictions
 from napkin.architectures.latent_attention import LatentAttention, LatentSizes
 from napkin.architectures.layer_plans import Sparse, after_first
-from napkin.architectures.reading import activation, chosen_experts, depth, head_size, on, tied, width
+from napkin.architectures.reading import activation, chosen_experts, depth, head_size, on, routing_groups, tied, width
 from napkin.inputs.model import Config
 from napkin.operations.attention.indexer import Indexer
 from napkin.operations.hyper_connections import CopyToStreams, ReadStreams
@@ -163,7 +163,8 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
     inner, sigmoid = config.integer("moe_intermediate_size"), not of.softmax
     # how the best are found: DeepSeek-V2 takes their scores too from what is left of all
     masked = not (sigmoid or of.native) and config.raw("topk_method", required=False) == "group_limited_greedy"
-    config.ignore("topk_method", "n_group", "topk_group")
+    config.ignore("topk_method")
+    groups, chosen_groups = routing_groups(config, experts)
     shared: Block | None = None
     number = config.optional_integer("n_shared_experts", least=0)
     if number:
@@ -176,6 +177,8 @@ def _experts(config: Config, of: LatentDecoder, hidden: int, function: str, bias
         upcast=not of.native,
         balanced="buffer" if sigmoid else "",
         masked=masked,
+        groups=groups,
+        chosen_groups=chosen_groups,
     )
     routed, gating = ("silu", Gating(clamped=True)) if of.streams else (function, PLAIN)
     return partial(moe, width=hidden, inner=inner, routing=routing, function=routed, gating=gating, shared=shared)

@@ -100,12 +100,19 @@ class Mixture:
 
     def _routing(self, config: Config) -> Routing:
         experts, top_k = reading.chosen_experts(config, self.experts, self.top_k)
-        config.ignore("n_group", "topk_group")  # how the best are found
+        groups, chosen_groups = reading.routing_groups(config, experts)
         normalize = self.normalize
         if isinstance(normalize, str):
             normalize = config.flag(normalize, otherwise=False)
         routing = Routing(
-            experts, top_k, score=self.score, normalize=normalize, upcast=self.upcast, balanced=self.balanced
+            experts,
+            top_k,
+            score=self.score,
+            normalize=normalize,
+            upcast=self.upcast,
+            balanced=self.balanced,
+            groups=groups,
+            chosen_groups=chosen_groups,
         )
         return self.routing(config, routing)
 

@@ -272,6 +272,16 @@ def chosen_experts(config: Config, experts: str, top_k: str, also: int = 0) -> t
     return total, chosen
 
 
+def routing_groups(config: Config, experts: int) -> tuple[int, int]:
+    """Read in how many groups the experts are, and in how many of them those of a token (DeepSeek-V2, arXiv:2405.04434,
+    section 2.2.2; DeepSeek-V3, arXiv:2412.19437, section 2.1.2); (1, 1) where the file states no limit."""
+    if not (config.has("n_group") and config.has("topk_group")):
+        config.ignore("n_group", "topk_group")
+        return 1, 1
+    groups, chosen = config.integer("n_group"), config.integer("topk_group")
+    return (groups, chosen) if chosen < groups and experts % groups == 0 else (1, 1)
+
+
 def balance_loss(config: Config, experts: int, top_k: int, each: int = 1) -> Operation | None:
     """Return the loss on how evenly the experts are used, where output_router_logits adds it."""
     if not config.flag("output_router_logits", otherwise=False):

@@ -36,6 +36,7 @@ class Experts(Module):
     upcast          the gate's activation and its product with up run in fp32
     limited         gate and up are clamped before the activation
     dropout         before the down-projection
+    groups, chosen_groups  the experts are in so many groups, and a token's in so many of them
     normed          each expert's result is normalized, multiplied by one learned vector before (norms.ScaledNorm)
     capacity        most tokens of a sequence that an expert serves (0: no limit)
     """
@@ -54,6 +55,8 @@ class Experts(Module):
     capacity: int = 0
     limited: bool = False
     normed: bool = False
+    groups: int = 1
+    chosen_groups: int = 1
 
     @property
     def clamped(self) -> bool:

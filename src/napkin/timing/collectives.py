@@ -12,7 +12,10 @@ expert-parallel ranks, then replicas of the same experts.
 
 from __future__ import annotations
 
+import math
+
 from napkin import term
+from napkin.elementwise import maximum, where
 from napkin.record import record
 from napkin.term import Term
 from napkin.timing.step_layout import StepLayout
@@ -67,6 +70,10 @@ def groups_of(layout: StepLayout) -> Groups:
     )
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from napkin.elementwise import Number
+
 ONE, TWO = term.constant("1", 1), term.constant("2", 2)
 
 
@@ -111,14 +118,39 @@ def all_reduced(name: str, payload: Term, ranks: Term) -> Term:
     return term.multiply(name, TWO, gathered(f"{name}/share", ranks), payload)
 
 
-def distinct_nodes(name: str, ranks: Term, together: Term, choices: Term) -> Term:
+NODE_LIMITED = "arXiv:2412.19437, section 2.1.2, node-limited routing"
+
+
+def distinct_nodes(name: str, ranks: Term, together: Term, choices: Term, *, groups: int = 1, chosen: int = 1) -> Term:
     """Return the expected number of *other* nodes that hold at least one of a token's `choices` experts, spread evenly
     over N nodes, `together` of the ranks in each: (N−1)·(1 − (1−1/N)^choices). A token is sent once to each of
-    them."""
+    them. Of experts in `groups`, a token's are in the `chosen` ones (`node_chosen`)."""
     nodes = term.largest(f"{name}/nodes", term.divide(f"{name}/exact", ranks, together), ONE)
+    if chosen < groups:
+        sizes = (term.leaf(f"{name}/groups", groups, "1"), term.leaf(f"{name}/groups/chosen", chosen, "1"))
+        found = term.make("node_chosen", f"{name}/hit", (nodes, *sizes, choices), NODE_LIMITED)
+        return term.multiply(name, term.subtract(f"{name}/others", nodes, ONE), found)
     missed = term.subtract(f"{name}/missed_once", ONE, term.divide(f"{name}/one_of", ONE, nodes))
     hit = term.subtract(f"{name}/hit", ONE, term.power(f"{name}/missed", missed, choices))
     return term.multiply(name, term.subtract(f"{name}/others", nodes, ONE), hit)
+
+
+def node_chosen(nodes: Number, groups: Number, chosen: Number, choices: Number) -> Number:
+    """Return the probability that a node holds at least one of a token's `choices` experts, which are in `chosen` of
+    `groups` groups. Groups lie one after the other over the nodes. Where a node is a part of a group, the group is
+    chosen, and an expert of this part; where it holds m groups, h of them are chosen with hypergeometric probability,
+    and a token has an expert in one of these h."""
+    total, picked = int(groups), int(chosen)
+    parts = maximum(nodes / total, 1)
+    found: Number = picked / total * (1 - (1 - 1 / (picked * parts)) ** choices)
+    for held in range(2, total + 1):
+        ways = {h: math.comb(held, h) * math.comb(total - held, picked - h) for h in range(1, 1 + min(held, picked))}
+        hit = sum(count * (1 - (1 - h / picked) ** choices) for h, count in ways.items()) / math.comb(total, picked)
+        found = where(total / nodes > held - 0.5, hit, found)
+    return found
+
+
+term.define("node_chosen", node_chosen)
 
 
 def copies_to_others(name: str, ranks: Term, together: Term, choices: Term) -> Term:

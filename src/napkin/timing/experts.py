@@ -241,7 +241,7 @@ def exchange_time(clock: Clock, op: RoutedExperts, name: str, per_rank: Term, ro
         f"{name}/sent_to",
         term.leaf("sends_copies", clock.layout.sends_copies, "1", term.TRUE, "1: to each of its experts by itself"),
         copies_to_others(f"{name}/copies", ep, together, top_k),
-        distinct_nodes(f"{name}/nodes", ep, together, top_k),
+        distinct_nodes(f"{name}/nodes", ep, together, top_k, groups=op.groups, chosen=op.chosen_groups),
     )
     far = term.divide(f"{name}/far", term.multiply(f"{name}/far/bytes", per_rank, nodes, TWO, one_way), clock.network)
     sharing = term.subtract("ranks_sharing", clock.groups.expert_tensor.ranks, ONE)

@@ -48,7 +48,7 @@ UNSTATED_VOCABULARY = 51200
 
 Structure = tuple["int | bool | str", ...]
 """The structure that rows must share to be stacked: a preset, flags, the window, and optional parts."""
-_STRUCTURE = ("preset", "mtp", "gated", "tied", "window", "expert_bias", "expert_clamp")
+_STRUCTURE = ("preset", "mtp", "gated", "tied", "window", "expert_bias", "expert_clamp", "groups", "chosen_groups")
 _OPTIONAL = ("experts", "shared_ffn", "dense_layers", "q_rank", "kv_rank")
 TEXTS = ("name", "preset")
 """Fields of a printed decoder that are no numbers."""

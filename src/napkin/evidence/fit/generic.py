@@ -120,6 +120,8 @@ def decoders(dims: SimpleNamespace, like: PrintedDecoder) -> Model:
                 dims.top_k,
                 bias=like.expert_bias,
                 function="swiglu_oai" if like.expert_clamp else "silu",
+                groups=max(like.groups, 1),
+                chosen_groups=max(like.chosen_groups, 1),
             ),
         ]
         out = "experts"

@@ -72,7 +72,7 @@ def of_step(row: RowFields) -> Facts:
 
 def unprinted(row: RowFields) -> dict[str, Fact]:
     """Return what tables do not print of the preset that a row names: the window of every other layer, and whether
-    experts have biases and clamp gate and up."""
+    experts have biases, clamp gate and up, and are chosen by groups."""
     printed, preset = row.part("model").get("experts"), preset_of(row)
     if preset is None or len(preset.stacks) > 1:
         return {}
@@ -80,7 +80,8 @@ def unprinted(row: RowFields) -> dict[str, Fact]:
     found: dict[str, Fact] = {}
     routed = next((one for _, op in operations if (one := op.routed()) is not None), None)
     if routed is not None and isinstance(printed, dict):
-        found["experts"] = {"bias": int(routed.bias), "clamp": int(routed.clamped), **printed}
+        limited = {} if routed.groups == 1 else {"groups": routed.groups, "chosen_groups": routed.chosen_groups}
+        found["experts"] = {"bias": int(routed.bias), "clamp": int(routed.clamped), **limited, **printed}
     windows: dict[int, int] = {}
     for count, op in operations:
         if (core := op.attends()) is not None:

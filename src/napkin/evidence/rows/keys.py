@@ -48,7 +48,7 @@ MEMORY_NOTES = """which note printed activations_percent_of_tp_baseline activati
 tag rank"""
 COUNTED = "formula peak_tflops rule"
 COUNTED_NOTES = "attention embeddings recompute_counted note"
-EXPERTS = "count top_k ffn shared_ffn dense_layers bias clamp"
+EXPERTS = "count top_k ffn shared_ffn dense_layers bias clamp groups chosen_groups"
 LATENT = "q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim"
 TRAINED: dict[str, Keys] = {
     "model": Keys(SHAPES, silent=SHAPE_NOTES),

@@ -18,7 +18,8 @@ class PrintedDecoder:
     """A decoder's dimensions as tables print them. 0 means that it has none; vocabulary 0: not stated.
 
     preset   the preset whose layers are taken as they are, for one that no table describes; "" for all others
-    mtp      with its multi-token prediction modules"""
+    mtp      with its multi-token prediction modules
+    groups   of experts, `chosen_groups` of which have those of a token"""
 
     name: str
     layers: int
@@ -45,6 +46,8 @@ class PrintedDecoder:
     expert_clamp: bool = False
     preset: str = ""
     mtp: bool = False
+    groups: int = 0
+    chosen_groups: int = 0
 
 
 @record
@@ -105,6 +108,8 @@ def printed_decoder(row: RowFields) -> PrintedDecoder | None:
         bool(of(experts, "clamp")),
         row.text(f"model.{LAYERS_OF}"),
         bool(row.flag("model.mtp")),
+        of(experts, "groups"),
+        of(experts, "chosen_groups"),
     )
 
 
