@@ -251,6 +251,11 @@ def test_what_to_do_about_text_that_is_no_yaml(text: str, hint: str) -> None:
         ("sweep memroy llama3-8b --over gpus=1,2", "no such command 'memroy'", "did you mean memory?"),
         ("sensitivity nope", "no such command 'nope'", "napkin --help lists the commands"),
         ("compare step gpt2 llama3-8b --hardware h100", "unexpected word 'llama3-8b'", "--against model=llama3-8b"),
+        (
+            "compare step gpt2 --hardware h100 -- --seq 8",
+            "unexpected word '--seq'",
+            "--against seq=VALUE: options of the other side",
+        ),
         ("compare hardware h100 b200", "unexpected word 'b200'", "napkin compare h100 b200"),
         ("sweep llama3-8b --gpus 8", "sweep: which command?", "napkin sweep step llama3-8b --gpus 8"),
         ("sensitivity --hardware h100", "sensitivity: which command?", "napkin sensitivity step --hardware h100"),

@@ -117,7 +117,8 @@ class Line(OtherTools):
             shape = "x".join((stated, *plain))
             self._problem(f"unexpected words {' '.join(plain)[:60]!r}", f"write a shape as one word: {shape}")
             return
-        for word in plain[:1] if self.command.name in WRAPPERS else plain:
+        other = "against" in self._taken and bool(plain) and plain[0].startswith("--")  # an option past a bare --
+        for word in plain[:1] if other or self.command.name in WRAPPERS else plain:
             from napkin.cli.refusals import unexpected_word
 
             self.surplus = True

@@ -136,10 +136,13 @@ def unexpected_word(command: Signature, word: str, given: Mapping[str, OptionTex
 
 
 def _of_second_side(command: Signature, word: str, given: Mapping[str, OptionText]) -> str | None:
-    """Return a hint for the other side named as a word: `compare step llama3-8b llama3-70b --gpus 8`."""
+    """Return a hint for the other side named as a word, `compare step llama3-8b llama3-70b --gpus 8`, or as an option
+    past a bare --."""
     name = next((one for one in command.arguments if one in given), None)
     if "against" not in command.names or name is None:
         return None
+    if word.startswith("--"):
+        return f"--against {word[2:62]}=VALUE: options of the other side"
     if command.target in ("hardware", "params"):
         return f"napkin compare {given[name].text} {word[:60]}"
     return f"--against {name}={word[:60]}"
