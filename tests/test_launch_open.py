@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from napkin.errors import NapkinError
+from napkin.inputs.launch.read import reading_of
+from napkin.inputs.launch.syntax import source_of
+from tests.conftest import Napkin
 from tests.test_launch import read
+from tests.test_launch_shell import SIZES
 
+PRETRAIN = f"torchrun pretrain_gpt.py {SIZES} --vocab-size 32000 --micro-batch-size 1"
 SWIFT = """#!/bin/bash
 NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-7B-Instruct {} --per_device_train_batch_size 1 \\
  --torch_dtype bfloat16 --learning_rate 1e-4 --max_length 2048
@@ -136,3 +143,34 @@ def test_experts_that_are_computed_on_the_host_are_refused(on: str, refused: lis
     text = f"stage: sft\nfinetuning_type: lora\nmodel_name_or_path: Qwen/Qwen3-30B-A3B\nuse_kt: {on}\n"
     _, reading = read(f"{text}kt_config:\n  kt_backend: AMXBF16\n")
     assert [one.key for one in reading.refused] == refused
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (
+            "python sft.py --model_name_or_path gpt2 --gradient_accumulation_steps 1 "
+            "--per_device_trin_batch_size 1 --num_train_epochs 1",
+            "micro-batch",
+        ),
+        (f"{PRETRAIN} --tensor-modle-parallel-size 2", "tp"),
+        (f"{PRETRAIN} --tensor-model-parallel-size $TP", "tp"),
+    ],
+)
+def test_what_a_misspelled_or_unset_option_of_a_launch_line_sets_is_required(
+    line: str, option: str, tmp_path: Path, napkin: Napkin
+) -> None:
+    """The program may have an option of that name of its own, so it is asked for rather than refused."""
+    file = tmp_path / "run.sh"
+    file.write_text(f"{line}\n")
+    asked = napkin(f"memory --from {file} --gpus 8 --hardware h100 --seq 1024")
+    assert asked.status == 2
+    assert f"leaves --{option} open" in asked.err
+    assert napkin(f"memory --from {file} --gpus 8 --hardware h100 --seq 1024 --{option} 2").status in (0, 1)
+
+
+def test_a_misspelled_option_names_the_one_that_is_meant() -> None:
+    reading = reading_of(source_of("deepspeed --module openrlhf.cli.train_sft --pretrain gpt2 --zero_tage 3", "run.sh"))
+    (said,) = [one for one in reading.not_modelled if one.key == "--zero_tage"]
+    assert "did you mean zero_stage?" in said.why
+    assert reading.inputs["zero"].value is None

@@ -74,6 +74,9 @@ NEEDED = frozenset(
     ]
 )
 """Options that change every answer; if a file leaves them open, the command line must give them."""
+DEGREES = ("tp", "pp", "cp", "ep")
+OF_ONE_LAYOUT = ("memory", "step", "mfu")
+"""Commands that answer for the layout that they are given, where others choose the degrees that a file leaves open."""
 
 
 @record
@@ -265,7 +268,7 @@ def _ask(option: str, entry: StatedOption, command: Signature, problems: list[Na
     """Require an option that a file leaves open, if the command has it and its default would be a guess."""
     if option not in command.names:
         return
-    if option in NEEDED:
+    if option in NEEDED or (option in DEGREES and command.name in OF_ONE_LAYOUT):
         usage = OPTIONS[option].usage
         where = entry.place or entry.where
         problems.append(NapkinError(f"{where}: leaves --{option} open{_because(entry)}", usage))

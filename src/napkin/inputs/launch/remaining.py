@@ -37,6 +37,11 @@ def _bare(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
+def _last(key: str) -> str:
+    """Return the name of a key in its block: train.zero_stage is zero_stage in older versions."""
+    return _bare(key.rpartition(".")[2])
+
+
 def _digits(name: str) -> list[str]:
     """Return the digits of a name in order: fp4 is no slip of fp8, but bf61 is one of bf16."""
     return sorted(char for char in name if char.isdigit())
@@ -135,7 +140,7 @@ def _classify(reading: Reading, key: str, value: object, looked: bool, beside: M
     elif (told := is_named(key, reading.format.not_modelled)) is not None:
         if value is None:
             reading.ignore(key)
-        elif not reading.source.is_mapping or looked or not _is_misspelled(reading, key, beside):
+        elif looked or not _is_misspelled(reading, key, beside):
             reading.omit(key, told)
     elif value is None or value in ([], {}, ""):
         reading.ignore(key)
@@ -152,7 +157,7 @@ def _classify(reading: Reading, key: str, value: object, looked: bool, beside: M
         reading.inputs["model"] = StatedOption(None, entry.origin, f"{entry.where}, {key}", entry.place)
         reading.config, reading.unbuilt, reading.shape = None, None, {}
         reading.refuse(key, f"sizes the model, and napkin does not know it in {reading.format.says}", "model")
-    elif not (reading.source.is_mapping or "." in key) or not _is_misspelled(reading, key, beside):
+    elif not _is_misspelled(reading, key, beside):
         if is_other_task(key, value, reading.inputs.get("task")):
             reading.ask("task", key)
         reading.omit(key, UNKNOWN)
@@ -169,12 +174,21 @@ def _ignore_known(reading: Reading, key: str, beside: Mapping[str, Sequence[str]
 
 
 def _is_misspelled(reading: Reading, key: str, beside: Mapping[str, Sequence[str]]) -> bool:
-    """Report a key that misspells one of the format: refused in a file of settings, not modeled on a launch line,
-    whose program may have options of its own that are like the format's. Return whether it does."""
+    """Report a key that misspells one of the format. Return whether it does.
+
+    It is refused in a file of settings. On a launch line, whose program may have options of its own that are like the
+    format's, it is not modeled, and what it may set is asked.
+    """
     near = key_meant(key, beside.get(key.rpartition(".")[0], ()), reading.source)
     says = f"napkin knows no such key in {reading.format.says}; did you mean {near}?"
-    if near:
-        reading.refuse(key, says) if reading.source.is_mapping else reading.omit(key, says)
+    if near and reading.source.is_mapping:
+        reading.refuse(key, says)
+    elif near:
+        for option, entry in list(reading.inputs.items()):
+            named = {_last(one) for one in entry.where.split(", ")}
+            if entry.origin in (DEFAULT, ASSUMED) and _last(near) in named:
+                reading.ask(option, key)
+        reading.omit(key, says)
     return bool(near)
 
 
