@@ -15,7 +15,7 @@ from napkin.record import replace
 from napkin.term import Term
 from napkin.training.precision import precision
 from napkin.training.recomputation import Recompute
-from tests.conftest import model
+from tests.conftest import Napkin, model
 from tests.test_states_by_hand import (
     DENSE,
     LAYER,
@@ -201,3 +201,55 @@ def test_a_tied_head_has_its_norm_alone() -> None:
     assert found.op == "product"
     (held,) = (node for node in found.walk() if node.name == "weights_held")
     assert [float(part.value) for part in held.parts] == [TABLE, L * LAYER, H]
+
+
+def test_experts_and_what_stands_beside_them_are_divided_by_their_own_ranks(napkin: Napkin) -> None:
+    line = "memory mixtral-8x7b --gpus 64 --ep 8 --zero 1 --hardware h100 --explain --json"
+    found = napkin(line).data["terms"]
+    # 32 layers of 8 experts of 3 × 4,096 × 14,336 weights, on 8 ranks; the rest of 46,702,792,704 is on each
+    experts = 32 * 8 * 3 * 4096 * 14336
+    dense = 46_702_792_704 - experts
+    assert found["experts_held"]["value"] == experts // 8
+    assert found["weights_held"]["value"] == dense
+    assert found["memory/parameters/experts"]["value"] == 2 * experts // 8
+    # 64 ranks share the dense states, 64 / 8 those of an expert
+    assert found["memory/optimizer/exp_avg/dense"]["value"] == 4 * dense // 64
+    assert found["memory/optimizer/exp_avg/experts"]["value"] == 4 * (experts // 8) // 8
+
+
+def test_frozen_weights_are_shown_as_they_are_stored(napkin: Napkin) -> None:
+    line = (
+        "memory llama3-70b --quantized nf4 --lora-rank 16 --task sft --gpus 16 --hardware 4090 --zero 3 "
+        "--recompute full --explain --json"
+    )
+    found = napkin(line).data["terms"]
+    linear = 8192 * (8192 + 1024 + 1024) + 8192 * 8192 + 3 * 8192 * 28672
+    norms = 2 * 8192
+    layer, head = linear // 2 + 2 * norms, 2 * 8192 * 128256
+    adapters = 80 * 16 * (2 * (8192 + 8192) + 2 * (8192 + 1024) + 3 * (8192 + 28672))
+    assert found["memory/parameters/frozen/layers/decoder"]["value"] == layer
+    assert found["weights_held"]["value"] == adapters
+    # one fp32 scale for 64 weights, whole on each rank; the rest by 16 ranks
+    assert found["memory/parameters/scales"]["value"] == 80 * linear * 4 // 64
+    whole = 80 * layer + 2 * head + 2 * 8192 + 2 * adapters
+    assert found["memory/parameters/dense"]["value"] == -(-whole // 16)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "llama3-8b --gpus 8 --zero 3",
+        "mixtral-8x7b --gpus 64 --ep 8 --zero 2",
+        "deepseek-v3 --gpus 512 --ep 32 --zero 3",
+        "llama3-8b --task sft --lora-rank 8 --quantized int8 --modules-to-save lm_head",
+        "llama3-8b --task sft --lora-rank 8 --precision amp-bf16",
+        "qwen2.5-vl-7b --freeze vision",
+        "llama3-8b --freeze-layers 10 --gpus 4 --zero 3",
+    ],
+)
+def test_no_weight_is_a_number_without_a_formula(napkin: Napkin, line: str) -> None:
+    found = napkin(f"memory {line} --hardware h100 --explain --json").data["terms"]
+    states = [path for path in found if path.startswith("memory/optimizer/") and path.count("/") == 2]
+    assert len(states) > 2
+    for path in ("memory/parameters", "memory/gradients", *states):
+        assert "op" in found[path] or path == "memory/optimizer/step", path

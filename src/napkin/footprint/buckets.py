@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from napkin.autograd.tensors import ACTIVATION, sized
+from napkin.autograd.tensors import ACTIVATION
 from napkin.elementwise import Number, ceil_div
 from napkin.footprint import memory
-from napkin.footprint.local_weights import divided
 from napkin.footprint.prepared import PreparedStep
 from napkin.footprint.rank import BUCKETS, Moment, Rank
 from napkin.footprint.saving import FULL, saved
 from napkin.footprint.sections import Section
-from napkin.operations.base import Operation
+from napkin.footprint.weight_terms import HeldWeights
 from napkin.record import replace
 from napkin.term import TRUE, Term, add, ceil_divide, constant, largest, leaf, multiply
 
@@ -21,7 +20,6 @@ MODELS = "trl/models/utils.py, prepare_deepspeed, prepare_fsdp: sharded under Ze
 
 def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
     """Return the terms of a rank's memory by path. `source` cites the implementation that the activations are of."""
-    precision = step.setup.precision
     root = "memory"
     terms: dict[str, Term] = {}
 
@@ -29,11 +27,10 @@ def tree(step: PreparedStep, rank: Rank, source: str) -> dict[str, Term]:
         terms[term.name] = term
         return term
 
-    width = leaf("bytes_of_a_parameter", sized(1, precision.param), "byte/param", TRUE, f"{precision.param}")
-    grad = leaf("bytes_of_a_gradient", sized(1, precision.grad), "byte/param", TRUE, f"{precision.grad}")
-    put(_weights(step, rank, f"{root}/parameters", rank.parameters, width, step.setup.layout.zero >= 3))
-    put(_weights(step, rank, f"{root}/gradients", rank.gradients, grad, step.setup.layout.zero >= 2))
-    states = [put(_state(step, rank, f"{root}/optimizer/{name}", name, size)) for name, size in rank.states]
+    weights = HeldWeights.of(step, rank)
+    put(weights.parameters(f"{root}/parameters"))
+    put(weights.gradients(f"{root}/gradients"))
+    states = [put(weights.state(f"{root}/optimizer/{name}", name, size)) for name, size in rank.states]
     if states:
         put(add(f"{root}/optimizer", *states, source=step.setup.optimizer.source))
     else:
@@ -122,51 +119,6 @@ def _saved_on_host(step: PreparedStep, rank: Rank) -> list[Term]:
     weights = leaf("memory/host/save/weights", found.weights, "byte", TRUE, "of all ranks, on the first one's host")
     states = leaf("memory/host/save/optimizer", found.states, "byte", TRUE, "the same of the optimizer's states")
     return [weights, states, add("memory/host/save", weights, states)]
-
-
-def _weights(step: PreparedStep, rank: Rank, path: str, size: Number, width: Term, sharded: bool) -> Term:
-    """Return the weights on the rank (embedding, layers, head) × bytes, divided by the ranks that shard them; one leaf
-    if a framework adds to them (flat copies, quantized weights)."""
-    sections: list[tuple[str, tuple[Operation, ...]]] = [("table", step.stack.before)]
-    sections += [
-        (f"layers/{section.name}", layer.operations)
-        for layer, (_, section) in zip(step.run.kinds, step.run.layers, strict=True)
-    ]
-    sections += [("head", step.stack.after), ("shared", step.model.shared)]
-    held = []
-    for (name, operations), (count, part) in zip(sections, memory.parts_of(step, rank.stage), strict=False):
-        if count and part.all:
-            one = _elements(step, f"weights/{name}", operations, part.all)
-            held.append(multiply(f"{name}/held", constant("layers", count), one) if count != 1 else one)
-    if held and rank.weights.expert == 0:
-        whole = multiply(f"{path}/whole", add("weights_held", *held), width)
-        if sharded:
-            whole = ceil_divide(path, whole, constant("ranks", step.setup.shards))
-        if whole.value == size:
-            return whole.renamed(path)
-    return leaf(path, size, "byte", TRUE)
-
-
-def _elements(step: PreparedStep, path: str, operations: tuple[Operation, ...], whole: Number) -> Term:
-    """Return the elements of a section's weights on one rank, after sharding; one leaf if some are shared (a tied head)
-    or frozen."""
-    here = []
-    for op in operations:
-        for weight in op.weights():
-            count = leaf(f"{path}/{op.name}/{weight.name}", weight.count, "param", TRUE)
-            ways = divided(weight, step.setup.layout)
-            split = ways != 1
-            here.append(ceil_divide(f"{count.name}/here", count, constant("ranks", ways)) if split else count)
-    found = add(path, *here) if here else None
-    return found if found is not None and found.value == whole else leaf(path, whole, "param", TRUE)
-
-
-def _state(step: PreparedStep, rank: Rank, path: str, name: str, size: Number) -> Term:
-    """Return one optimizer state: weights × bytes if it has the shape of all weights."""
-    precision = step.setup.precision
-    kind = precision.master if name == "master" and precision.master else precision.state
-    width = leaf(f"bytes_of_{name}", sized(1, kind), "byte/param", TRUE, kind)
-    return _weights(step, rank, path, size, width, step.setup.layout.zero >= 1)
 
 
 def _saved(step: PreparedStep, rank: Rank, path: str, source: str) -> Term:

@@ -114,15 +114,18 @@ def state_size(state: State, shape: tuple[int, ...], kind: str) -> Number:
     return state_bytes(state, shape, sized(1, kind) if kind not in ("mxfp8", "mxfp4", "nvfp4") else 1)
 
 
+def expert_shards(setup: Setup) -> Number:
+    """Return the ranks over which ZeRO divides the states of experts."""
+    return 1 if setup.framework.experts_apart else setup.layout.with_experts(setup.shards)
+
+
 def states_of(mine: LocalWeights, setup: Setup) -> tuple[Number, Number, tuple[tuple[str, Number], ...]]:
     """Return the bytes of the parameters, the gradients and the optimizer states (by name) of a rank with these
     weights, after sharding."""
     layout, precision = setup.layout, setup.precision
-    shards = setup.shards  # of dense weights
-    expert_shards = 1 if setup.framework.experts_apart else layout.with_experts(shards)
 
     def sharded(dense: Number, expert: Number, on: Number) -> Number:
-        return where(on, ceil_div(dense, shards) + ceil_div(expert, expert_shards), dense + expert)
+        return where(on, ceil_div(dense, setup.shards) + ceil_div(expert, expert_shards(setup)), dense + expert)
 
     weight, grad = sized(1, precision.param), sized(1, precision.grad)
     divides = mine.dense * weight + mine.widened(weight) + mine.frozen - mine.scales
