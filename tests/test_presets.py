@@ -117,13 +117,14 @@ def test_every_preset_is_a_cited_fact(one: Preset) -> None:
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
 def test_a_preset_holds_what_matters_alone(one: Preset) -> None:
-    """No token ids, dropout or rotary frequencies. Lengths stay (--seq's default), which head an encoder has, and the
-    format of the published weights."""
+    """No token ids, dropout or rotary frequencies. Lengths (--seq's default), which head an encoder has, the format
+    of the published weights, and the groups of experts stay: no count depends on them, but how far tokens are sent."""
     harmless = re.compile("|".join(f"(?:{p})" for p in IGNORABLE_PATTERNS))
     lengths = {"max_position_embeddings", "model_max_length", "seq_length"}
+    groups = {"n_group", "topk_group"}
     for block in (one.config, one.config.get("text_config", {})):
         for field in block:
-            assert field not in (IGNORABLE - {*lengths, "architectures", "quantization_config"}), field
+            assert field not in (IGNORABLE - {*lengths, *groups, "architectures", "quantization_config"}), field
             assert not harmless.fullmatch(field) or field == "token_dropout", field  # ESM's, which keeps two masks
 
 
