@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from napkin.evidence.intervals.rollouts import half_width, said, slower, with_others
 from napkin.evidence.predictions.one_run import StepPrediction
@@ -13,7 +13,7 @@ from napkin.operations.model import Model
 from napkin.planning.rollout_lengths import RolloutLengths
 from napkin.planning.rollouts import ELEMENT, Engine, rollout_of, tensors
 from napkin.record import record, replace
-from napkin.term import GIVEN, TRUE, Term, add, constant, leaf, multiply
+from napkin.term import GIVEN, TRUE, Term, add, constant, largest, leaf, multiply, subtract
 from napkin.timing.rollout import (
     broadcast_time,
     dispatch_time,
@@ -54,6 +54,8 @@ def spanned(found: Sequence[RolloutSeconds], level: float, named: bool) -> dict[
     }
 
 
+WAITS = "step/overhead/host"
+"""The seconds of an optimizer step in which the GPUs wait for the host to launch kernels."""
 PASSES = {LOGPROBS: "logprobs", REFERENCE: "reference", REWARD: "reward", "values": "values", CRITIC: "critic"}
 """Other passes of a step, by name."""
 
@@ -68,7 +70,8 @@ def seconds_of(
     without: str = "",
 ) -> RolloutSeconds:
     """Return the seconds of a step. Its phases run in sequence, or, if responses may lag behind the weights, the next
-    responses are generated while the trainer works. Each phase is scaled by a factor fitted to published steps.
+    responses are generated while the trainer works. Each phase is scaled by a factor fitted to published steps, except
+    for what a trainer's GPUs wait for the host.
     prediction: of one of its optimizer steps; away: the trainer's bytes per GPU that are offloaded during generation;
     without: a source of published steps to hold out."""
     whole = prediction.step()
@@ -78,7 +81,7 @@ def seconds_of(
     inner: list[Term] = [*update.parts]
     factor = slower(without)
     repeated = [_dispatched(_repeated(part, lengths.updates), lengths) for part in (*others, update)]
-    parts: list[Term] = [_slower(part, factor) for part in repeated]
+    parts: list[Term] = [_trained_slower(part, factor, lengths.updates) for part in repeated]
     if engine is not None:
         generation, sync = _generation(engine, lengths, hardware), _sync(engine, prediction, model)
         inner += generation.parts
@@ -124,6 +127,32 @@ def _sync(engine: Engine, prediction: StepPrediction, model: Model) -> Term | No
 def _slower(phase: Term, factor: Term) -> Term:
     """Return the seconds of a phase scaled by a factor."""
     return multiply(phase.name, factor, phase.renamed(f"{phase.name}/counted"))
+
+
+def _trained_slower(phase: Term, factor: Term, updates: int) -> Term:
+    """Return the seconds of a trainer's phase scaled by a factor. Uneven sequences make the GPUs' work longer, but not
+    the host's, which launches as many kernels whatever the lengths: that work hides more of the launches, so that the
+    phase takes the longer of the scaled work alone and of all that is counted."""
+    waits = [one for one in _within(phase) if one.name == WAITS and float(one.value) > 0]
+    if not waits:
+        return _slower(phase, factor)
+    counted = phase.renamed(f"{phase.name}/counted")
+    host = multiply(f"{phase.name}/host", constant("updates", updates), waits[0])
+    work = subtract(f"{phase.name}/work", counted, host)
+    return largest(phase.name, multiply(f"{phase.name}/work/slower", factor, work), counted)
+
+
+def work_of(phase: Term) -> float:
+    """Return the seconds of a phase's work, without those in which its GPUs wait for the host."""
+    return next((float(one.value) for one in _within(phase) if one.name == f"{phase.name}/work"), float(phase.value))
+
+
+def _within(phase: Term) -> Iterator[Term]:
+    """Yield the terms of a phase, the outer ones first."""
+    level = [phase]
+    while level:
+        yield from level
+        level = [part for one in level if one.name != WAITS for part in one.parts]
 
 
 def _in_share(phase: Term, share: float) -> Term:

@@ -20,7 +20,7 @@ from napkin.evidence.finetuning.software import offload_of
 from napkin.evidence.intervals.rollouts import with_others
 from napkin.evidence.predictions import one_run
 from napkin.evidence.rates.machines import gpus_per_node, machine
-from napkin.evidence.rows.fields import title_of
+from napkin.evidence.rows.fields import context_ranks, title_of
 from napkin.evidence.rows.row import RowFields, WrongRow
 from napkin.evidence.serving.words import engine_of
 from napkin.inputs.hardware import Hardware
@@ -124,9 +124,9 @@ class RolloutRow:
         return rates[quantity], "step/time"
 
 
-def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
-    """Return a row as a question, its source held out unless `inside`. Raises an error that lists everything missing or
-    not understood."""
+def rollout_row(row: RowFields, inside: bool = False, without: str = "") -> RolloutRow:
+    """Return a row as a question, its source held out unless `inside`, or the one that `without` says. Raises an error
+    that lists everything missing or not understood."""
     problems: list[NapkinError] = []
 
     def stated(read: Callable[[RowFields], _Read]) -> _Read | None:
@@ -149,7 +149,7 @@ def rollout_row(row: RowFields, inside: bool = False) -> RolloutRow:
         *((lengths[0], places[0], one) for one in other_tokens),
     ]
     asked = [_asked(row, model, hardware, *one) for one in open_]
-    source = "" if inside else title_of(row)
+    source = without or ("" if inside else title_of(row))
     seconds = tuple(_seconds_of(one, source) for one in asked)
     judged = is_judged(row)
     weighs = judged or any(row.number(f"measured.{name}") for name in BYTES)
@@ -177,9 +177,15 @@ def _steps_of(row: RowFields, lengths: RolloutLengths) -> float:
 
 
 def _tokens_of(row: RowFields, lengths: RolloutLengths) -> tuple[int, ...]:
-    """Return the tokens of a micro-batch as the library packs them, the likely number first; none if the row states its
-    sequences, or the library packs none."""
-    return () if row.count("layout.micro_batch") else trainer_in(row).micro_batches(lengths.most)
+    """Return the tokens of a micro-batch: as stated for each GPU of those that divide a sequence, else as the library
+    packs them, the likely number first; none if the row states its sequences, or the library packs none. The longest
+    sequence always fits."""
+    if row.count("layout.micro_batch"):
+        return ()
+    stated = row.count("layout.token_budget") or row.count("layout.tokens_per_gpu_max")
+    if stated:
+        return (max(stated * context_ranks(row)[0], lengths.most),)
+    return trainer_in(row).micro_batches(lengths.most)
 
 
 def _asked(

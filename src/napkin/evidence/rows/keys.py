@@ -66,7 +66,8 @@ lora_kernels compile offload zero tp pp dp cp ep vp sp ulysses distributed_optim
 device_map save_steps"""
 TUNED_NOTES = """local_batch seq_stated tokens_per_micro_batch tokens_per_step recompute_detail vit_recompute note
 token_budget mini_batch tokens_per_gpu_max"""
-"""Keys of the layout of fine-tuning that restate others."""
+"""Keys of the layout of fine-tuning that restate others, and the most tokens of a packed micro-batch, which a step of
+reinforcement learning reads."""
 TUNED_METHOD = """kind lora_rank lora_dropout lora_targets lora_targets_canonical lora_target_parameters quantised
 quantized quantize_moe_experts experts_targeted base_dtype adapter_dtype trainable_params modules_to_save freeze_vit
 freeze freeze_layers freeze_head"""
@@ -96,7 +97,7 @@ TUNING_KEYS: dict[str, Keys] = {
     "rl": Keys(ROLLOUT, ROLLOUT_TOLD, ROLLOUT_NOTES),
 }
 NOT_IN_ROLLOUTS = """attention packed padded seq dp sp vp ulysses schedule dropout compile distributed_optimizer
-lora_kernels device_map target_seq token_budget mini_batch tokens_per_gpu_max tokens_per_micro_batch"""
+lora_kernels device_map target_seq mini_batch tokens_per_micro_batch"""
 """Keys of the layout that a step of reinforcement learning does not read, though another kind of row does."""
 RUN_KEYS: dict[str, Keys] = {
     "": Keys(
