@@ -98,3 +98,17 @@ def test_messages_name_arguments_as_the_usage_line_does(napkin: Napkin, words: l
     outcome = napkin(words)
     assert outcome.status == 2
     assert outcome.errors[0].removeprefix("error: ").startswith(begins)
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_help_is_no_wider_than_a_narrow_terminal(napkin: Napkin, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its sentences wrap at the terminal's width; examples and names, which are pasted, break at blanks only."""
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = napkin([name, "--help"]).out.splitlines()
+    wide = [line for line in lines if len(line) > 60]
+    assert all(line.startswith(("Usage:", "  napkin ", "        --", "  --")) for line in wide)
+    wrapped = napkin([name, "--help-all"]).out
+    monkeypatch.setenv("COLUMNS", "200")
+    full = napkin([name, "--help-all"]).out
+    assert re.sub(r"[\s\\]+", " ", wrapped) == re.sub(r"[\s\\]+", " ", full)
+    assert max(map(len, full.splitlines())) <= 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -19,8 +20,10 @@ from napkin.commands.command import Command, named
 from napkin.options.option import Option
 from napkin.options.registry import GROUPS, OPTIONS, SECOND_LEVEL
 from napkin.options.training import UNTIMED
+from napkin.render.terminal import width_of
 
-WIDTH = 80
+WIDTH, NARROWEST = 80, 40
+"""Most and fewest columns of help, whatever the terminal has."""
 LINES = 58
 NAMES = 22
 """Width of the column of option names; a longer name gets its own line."""
@@ -64,24 +67,24 @@ class GroupedCommand(TyperCommand):
     examples: Sequence[str] = ()
     words: Sequence[str] = ()
     says: Mapping[str, str] = MappingProxyType({})
+    width: int = WIDTH
 
     def format_help(self, ctx: _Context, formatter: _Formatter) -> None:
         """Write usage, what the command answers, examples, and the options of each group."""
-        formatter.width = WIDTH
+        formatter.width = self.width
         shown = cast("list[_Shown]", self.params)
         formatter.write(f"Usage: {' '.join((ctx.command_path, *self.words, '[OPTIONS]'))}\n")
-        formatter.write("\n" + textwrap.fill(self.help or "", WIDTH) + "\n")
+        formatter.write("\n" + textwrap.fill(self.help or "", self.width) + "\n")
         if self.examples:
-            formatter.write("\nExamples:\n" + "".join(_example(line) for line in self.examples))
+            formatter.write("\nExamples:\n" + "".join(_example(line, self.width) for line in self.examples))
         groups: dict[str, list[_Shown]] = {}
         for param in shown:
             if param.name != "help":
                 groups.setdefault(param.rich_help_panel, []).append(param)
         for heading, params in groups.items():
-            formatter.write(
-                f"\n{heading}:\n" + "".join(_entry(_names(param), self.says[param.name]) for param in params)
-            )
-        formatter.write(f"\n{self.epilog}\n" if self.epilog else "")
+            entries = (_entry(_names(param), self.says[param.name], self.width) for param in params)
+            formatter.write(f"\n{heading}:\n" + "".join(entries))
+        formatter.write(f"\n{textwrap.fill(self.epilog, self.width)}\n" if self.epilog else "")
 
 
 def _is_argument(param: _Shown) -> bool:
@@ -98,22 +101,22 @@ def _names(param: _Shown) -> str:
     return f"{names} {_metavar(param)}".strip()
 
 
-def _entry(names: str, text: str) -> str:
-    """Return the lines of one option: its names, and the text in the second column."""
-    lines = textwrap.wrap(text, WIDTH - NAMES - 2, break_on_hyphens=False) or [""]
+def _entry(names: str, text: str, width: int) -> str:
+    """Return the lines of one option: its names, and the text in the second column; below it if that is narrow."""
+    indent = NAMES + 2 if width > WIDTH - NAMES else 6
+    lines = textwrap.wrap(text, width - indent, break_on_hyphens=False) or [""]
     head = f"  {names}"
-    if len(head) > NAMES and len(head) + 2 + len(text) <= WIDTH:
+    if len(head) > NAMES and len(head) + 2 + len(text) <= width:
         return f"{head}  {text}\n"
-    if len(head) > NAMES:
-        return "\n".join([head, *(" " * (NAMES + 2) + line for line in lines)]) + "\n"
-    first = head.ljust(NAMES + 2) + lines[0]
-    return "\n".join([first.rstrip(), *(" " * (NAMES + 2) + line for line in lines[1:])]) + "\n"
+    if len(head) <= NAMES < indent:
+        head = head.ljust(indent) + lines.pop(0)
+    return "\n".join([head.rstrip(), *(" " * indent + line for line in lines)]) + "\n"
 
 
-def _example(line: str) -> str:
+def _example(line: str, width: int) -> str:
     """Return an example, with a line continuation if it is long."""
     words = line.replace(" --", "\n--").replace(" ", "\0").replace("\n", " ")  # an option stays with its value
-    lines = textwrap.wrap(f"napkin\0{words}", WIDTH - 5, break_on_hyphens=False, break_long_words=False)
+    lines = textwrap.wrap(f"napkin\0{words}", width - 5, break_on_hyphens=False, break_long_words=False)
     return "  " + " \\\n        ".join(lines).replace("\0", " ") + "\n"
 
 
@@ -152,28 +155,28 @@ def _function(command: Command, names: Sequence[str]) -> Callable[..., None]:
     return call
 
 
-def text_of(command: Command, everything: bool) -> str:
+def text_of(command: Command, everything: bool, width: int = WIDTH) -> str:
     """Return a command's help: all of it if `everything` or if it fits, else the options that people use most and those
     of its first examples."""
     refused = UNTIMED if "stack" in command.names else ()  # by the commands that predict a step
     names = [name for name in (*command.names, *command.figures) if name not in refused]
-    complete = _rendered(command, names, command.examples, "")
+    complete = _rendered(command, names, command.examples, "", width)
     if everything or complete.count("\n") <= LINES:
         return complete
     used = {name for line in command.examples[:EXAMPLES] for name in read(*named(shlex.split(line))).given}
     first = [name for name in names if name in used or name not in SECOND_LEVEL]
     more = f"napkin {command.name} --help-all lists {len(names) - len(first)} more options and examples."
-    return _rendered(command, first, command.examples[:EXAMPLES], more)
+    return _rendered(command, first, command.examples[:EXAMPLES], more, width)
 
 
-def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], epilog: str) -> str:
+def _rendered(command: Command, names: Sequence[str], examples: Sequence[str], epilog: str, width: int) -> str:
     """Return the help with these options, as typer's command writes it."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name=command.name, cls=GroupedCommand, help=f"{command.summary}.", epilog=epilog)(
         _function(command, names)
     )
     made: Any = typer.main.get_command(app)
-    made.examples = examples
+    made.examples, made.width = examples, width
     made.words = _arguments(command, names)
     made.says = {OPTIONS[name].key: said(OPTIONS[name], command) for name in names}
     text: str = made.get_help(typer.Context(made, info_name=f"napkin {command.name}"))  # nothing is parsed
@@ -189,5 +192,6 @@ def _arguments(command: Command, names: Sequence[str]) -> list[str]:
 
 
 def show(command: Command, everything: bool = False) -> None:
-    """Print a command's help."""
-    print(text_of(command, everything), end="")
+    """Print a command's help, as wide as the terminal, but at most 80 columns."""
+    width = min(WIDTH, max(NARROWEST, width_of(sys.stdout)))
+    print(text_of(command, everything, width), end="")
