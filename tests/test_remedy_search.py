@@ -8,6 +8,7 @@ import pytest
 
 import napkin
 from napkin.commands.memory import remedies
+from tests.conftest import Napkin
 
 
 @pytest.fixture
@@ -104,3 +105,18 @@ def test_each_level_of_recomputation_keeps_less() -> None:
     kept = [one["values"]["memory/live"] for one in found]
     assert kept == sorted(kept, reverse=True)
     assert len(set(kept)) == len(kept)
+
+
+def test_host_memory_serves_with_other_changes_where_neither_is_enough(napkin: Napkin) -> None:
+    line = (
+        "memory llama3-70b --quantized nf4 --lora-rank 16 --task sft --gpus 4 --hardware 4090 --zero 3 --recompute full"
+    )
+    here, more = (one["change"] for one in napkin(f"{line} --json").data["suggestions"])
+    assert here.startswith("--loss fused --offload optimizer,activations,parameters")
+    assert "--tp" not in more  # fine-tuning libraries shard a model of transformers over data-parallel ranks
+
+
+def test_the_nearest_plan_of_adapters_is_not_that_of_all_weights(napkin: Napkin) -> None:
+    line = "plan llama3-70b --quantized nf4 --lora-rank 16 --task sft --gpus 4 --hardware 4090"
+    # 70 B weights trained in full would need 45 such cards for their states alone
+    assert "--gpus 8 in place of 4" in napkin(line).out

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from napkin.counting.params import params
-from napkin.footprint import capacity
 from napkin.footprint.loading import loaded_by_each
+from napkin.footprint.memory import least_states
 from napkin.planning.fewest import LIMIT
 from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request, forced, near_values
 from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
 from napkin.record import replace
+from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
 from napkin.training.setup import Setup
 from napkin.units import human
@@ -95,15 +95,11 @@ def _moved(request: Request) -> Iterator[tuple[str, Request]]:
 
 
 def _bytes_of_states(request: Request) -> float:
-    """Return the bytes that all GPUs together hold in any layout: parameters, gradients, master copies and optimizer
-    states, each once; without states whose bytes depend on tensor shapes."""
-    each = min(_bytes_of_states_each(one.setup) for one in request.parts())
-    return each * float(params(request.model)["params/total"].value)
+    """Return the bytes that all GPUs together hold in any layout: weights as trained or frozen, gradients, master
+    copies and optimizer states, each once."""
+    return min(float(least_states(request.model, _undivided(one.setup))) for one in request.parts())
 
 
-def _bytes_of_states_each(setup: Setup) -> float:
-    policy, optimizer = setup.precision, setup.optimizer
-    if not optimizer.factored:
-        return float(capacity.bytes_per_param(policy, optimizer).value)
-    formats = (policy.param, policy.grad, policy.master)
-    return float(sum(capacity.width(form, "bytes").value for form in formats if form))
+def _undivided(setup: Setup) -> Setup:
+    """Return the setup on one rank that holds everything."""
+    return replace(setup, layout=Layout(seq=setup.layout.seq))

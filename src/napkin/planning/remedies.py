@@ -210,7 +210,7 @@ SAME_TRAINING = ("save", "attention", "optimizer-form", "sp", "zero", "micro-bat
 def advice(search: RemedySearch) -> Iterator[Remedy]:
     """Yield remedies for a fine-tuning step in the order in which practitioners try them: sharding over the given GPUs,
     which does not affect the training; each single change that is enough; if no adapter is enough, a combination of
-    changes; then host memory."""
+    changes; then host memory, with other changes if nothing else is enough."""
     names = [name for name in ADVICE if name in {axis.name for axis in search.axes}]
     singles = {name: search.strongest((name,)) for name in (*names, "offload")}
     enough = [name for name in names if search.fits(singles[name])]
@@ -223,6 +223,9 @@ def advice(search: RemedySearch) -> Iterator[Remedy]:
         chosen.append(singles["seq"])
     if search.fits(singles["offload"]):
         chosen.append(singles["offload"])
+    elif not any(map(any, chosen)):  # nothing without the host's memory, nor that alone
+        with_host = search.strongest((*names, "micro-batch", "offload"))
+        chosen += [with_host] if search.fits(with_host) else []
     relaxed = dict.fromkeys(search.relaxed(choice, RELAXED) for choice in chosen if any(choice))
     sharded = _sharded(search)
     first = [] if sharded is None else [sharded]

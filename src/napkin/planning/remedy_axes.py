@@ -12,6 +12,7 @@ from napkin.operations.recomputed_parts import parts_of
 from napkin.operations.roles import EXPERT
 from napkin.options.training import CORE_ATTENTION, DENSE_MLP, EXPERT_ACTIVATION, MOE_LAYER, selective
 from napkin.record import record
+from napkin.training.frameworks import PLAIN
 from napkin.training.optimizers import in_eight_bits
 from napkin.training.setup import Setup
 
@@ -203,6 +204,8 @@ def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[
     long = [k for k in times if int(layout.seq) % (cp * k * tp) == 0]
     divides = setup.framework.divides
     wide, long = wide if divides.tensor else [], long if divides.of("cp", layout.ulysses) else []
+    if setup.tunes and setup.implementation.of_transformers and setup.framework is PLAIN and tp * pp == 1:
+        wide, times = [], []  # fine-tuning libraries shard a model of transformers over data-parallel ranks
     assigned = bool(layout.stages) or model.on_one_stage
     deep = [k for k in times if not assigned and model.stacks[-1].depth % (pp * k * int(layout.vp)) == 0]
     fewest = min(_experts(model), default=0)
