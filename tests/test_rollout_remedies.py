@@ -172,3 +172,11 @@ def test_memory_that_does_not_fit_is_followed_by_a_command_that_fits() -> None:
     assert "DOES NOT FIT" in out
     following = " ".join(out.split("next: napkin ")[1].replace("\\", " ").split())
     assert run_line(f"{following} --json").data["verdict"] == "fits"
+
+
+def test_a_command_without_engines_names_no_option_of_them() -> None:
+    asked = "qwen2.5-0.5b --task gkd --reference qwen2.5-7b --gpus 8 --hardware h100 --seq 2048 --global-batch 16"
+    for command, named in ((f"mfu {asked} --step-time 3s", False), (f"step {asked}", True)):
+        err = run_line(command).err
+        assert "--task distill" in err
+        assert ("--rollout" in err) == named

@@ -100,7 +100,7 @@ def read_asynchronous(inputs: Inputs) -> Asynchronous:
 
 def read_unmeasured(inputs: Inputs, model: Model, setup: Setup, hardware: Hardware) -> StepPrediction:
     """Return plan and rates without a profile: software, attention kernel, overlap and factor from the options."""
-    check_generates(setup.task)
+    check_generates(inputs, setup.task)
     check_trains_in(hardware, setup.compute)
     check_host_link(hardware, setup)
     from napkin.evidence.rates.machines import generation_note

@@ -24,7 +24,7 @@ def check_timed(inputs: Inputs, setup: Setup) -> None:
 def read_untimed(inputs: Inputs) -> None:
     """Refuse (3) options whose effect on a step's time is not modeled, all at once."""
     _refuse(name for name in UNTIMED if name in inputs and inputs.peek(name) not in (None, False))
-    check_generates(read_stated_task(inputs))
+    check_generates(inputs, read_stated_task(inputs))
 
 
 def read_searched(inputs: Inputs) -> None:
@@ -62,12 +62,15 @@ def check_host_link(hardware: Hardware, setup: Setup) -> None:
         )
 
 
-def check_generates(task: Task) -> None:
+def check_generates(inputs: Inputs, task: Task) -> None:
     """Refuse a task in which the model itself generates responses, without an engine."""
+    distilled = "--task distill times the other steps"
     if task.generates and not task.rollout:
         raise Refused(
             f"--task {task.name}: the time in which the model itself generates responses is not modeled",
-            "--rollout colocated:0.5, an engine that generates them; --task distill times the other steps",
+            f"--rollout colocated:0.5, an engine that generates them; {distilled}"
+            if "rollout" in inputs.command.names
+            else distilled,
         )
 
 
