@@ -32,6 +32,7 @@ from napkin.operations.streams_apart import Streamed
 from napkin.operations.views import Concat, ConcatTokens, Slice, Transpose, reuse
 from napkin.operations.work import Learning
 from napkin.record import replace
+from napkin.term import GIVEN, leaf
 from napkin.timing.clock import Clock
 from napkin.timing.experts import expert_time
 from napkin.timing.layer_clock import LayerClock
@@ -66,6 +67,20 @@ from tests.unit_step import (
 )
 
 # --- elementwise work, casts, accumulation, the head ---
+
+
+@pytest.mark.parametrize(("low", "wide", "operand"), [(0, False, 2), (1, False, 1), (1, True, 2)])
+def test_a_gemm_reads_both_operands_and_writes_its_result_at_the_rate_that_memory_reaches(
+    low: int, wide: bool, operand: int
+) -> None:
+    """3 products of (4×6)(6×5): operands of 2 bytes, of 1 where matmuls read 8 bits; the result always has 16 bits."""
+    clock = Clock(
+        replace(UNIT, bandwidth=4.0, memory=0.5), StepLayout(sequence=S, micro_batch=B, micro_batches=1, low=low)
+    )
+    sizes = (leaf(name, size, "1", GIVEN) for name, size in (("m", 4), ("k", 6), ("n", 5), ("batch", 3)))
+    found = clock.gemm("x", *sizes, wide=wide)
+    seconds = {part.name: part.value for part in found.parts}
+    assert seconds["x/moved"] == 3 * (operand * (4 * 6 + 6 * 5) + 2 * 4 * 5) / (4 * 0.5)
 
 
 def test_elementwise_bytes_of_a_dense_layer() -> None:

@@ -12,10 +12,7 @@ from napkin.errors import NapkinError, Problems
 from napkin.options.machine import FIGURES
 from napkin.options.output import DRAWS
 from napkin.options.registry import OPTIONS
-
-TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
-if TYPE_CHECKING:
-    from napkin.render.answer import Answer
+from napkin.render.answer import Answer
 
 STEP = "a step is predicted only for a MODEL with --gpus and --global-batch"
 REASONS: dict[str, Reason] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from napkin.autograd.live import Replay
 from napkin.autograd.tensors import Storage
-from napkin.elementwise import Flag, Number, is_array, where
+from napkin.elementwise import Array, Flag, Number, is_array, where
 from napkin.footprint.local_weights import LocalWeights
 from napkin.footprint.prepared import PreparedStep, order_of_run, pass_of, stack_of_step, step_of, table_gradient
 from napkin.footprint.rank_weights import Weights, weights_on_a_rank
@@ -21,8 +21,6 @@ from napkin.training.setup import Setup
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
-
-    from napkin.elementwise import Array
 
     T = TypeVar("T")
 

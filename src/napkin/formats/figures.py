@@ -5,10 +5,6 @@ from __future__ import annotations
 from napkin.formats.table import FORMATS, Format, Integer, element_bytes, power_of_two
 from napkin.term import TRUE, Term, constant, leaf, multiply, power, subtract
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 def figures_of(form: Format | Integer, path: str) -> list[Term]:
     """Return the format's figures as terms below `path`: bits, bytes, exponent and fraction bits, range, spacing.

@@ -49,14 +49,14 @@ from napkin.architectures.vision.single_projectors import (
     video_llava,
 )
 from napkin.architectures.vision.tower import patches_alone
+from napkin.inputs.model import Config
+from napkin.operations.model import Vision
 from napkin.record import record, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from napkin.inputs.model import Config
-    from napkin.operations.model import Vision
 
 _NONE: Mapping[str, str] = {}
 

@@ -26,10 +26,6 @@ from napkin.operations.roles import POSITION, REPLICATED
 from napkin.operations.views import Concat
 from napkin.record import replace
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 def sides(value: object) -> tuple[int, int] | None:
     """Return (height, width) of a size that is one number or two."""

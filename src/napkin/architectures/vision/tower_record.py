@@ -11,11 +11,6 @@ from napkin.inputs.model import Config
 from napkin.operations.implementations import HF, Implementation
 from napkin.record import record, replace
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
-
 WHOLE = replace(HF, kernel_mask="", closure=(), buffers=(), positions="buffer")
 """Every patch sees every other; positions are a buffer, one row for all images."""
 PACKED = replace(WHOLE, packed=True, positions="each")

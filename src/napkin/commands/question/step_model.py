@@ -12,6 +12,7 @@ from napkin.commands.question.untimed import check_generates, check_host_link, c
 from napkin.commands.question.usual_stack import read_usual_stack
 from napkin.errors import NapkinError, Refused
 from napkin.evidence.predictions import one_run
+from napkin.evidence.predictions.one_run import StepPrediction
 from napkin.evidence.rates.of_step import Asynchronous
 from napkin.evidence.software.stacks import stack
 from napkin.footprint.loading import loaded_by_each
@@ -26,7 +27,6 @@ from napkin.units import human
 
 TYPE_CHECKING = False  # mypy takes it as true; the module typing is slow to load
 if TYPE_CHECKING:
-    from napkin.evidence.predictions.one_run import StepPrediction
     from napkin.inputs.profile import Profile
 
 

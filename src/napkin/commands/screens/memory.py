@@ -12,6 +12,7 @@ from napkin.errors import UNDECIDED, listed
 from napkin.footprint import buckets
 from napkin.footprint.rank import BUCKETS, Moment
 from napkin.footprint.saving import FULL
+from napkin.inputs.hardware import Hardware
 from napkin.planning.verdicts import FITS, NOT, Fit
 from napkin.render.answer import Answer, Row, suggested
 from napkin.render.figures import interval, size, size_of
@@ -22,7 +23,6 @@ from napkin.units import human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from napkin.inputs.hardware import Hardware
     from napkin.planning.largest import LargestFit
 
 PHASES = {

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.tables import Tables
 from napkin.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dataclasses import KW_ONLY
-
-    from napkin.inputs.launch.source import LaunchFile
 
 
 @record

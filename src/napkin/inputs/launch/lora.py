@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 from napkin.inputs.launch import values
 from napkin.inputs.launch.names import take_targets
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import FileValue
 from napkin.inputs.launch.values import Open, names, number, whole
 from napkin.inputs.rank_patterns import is_plain
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 
 def take_lora(reading: Reading, rank: str, targets: str, default_rank: int, default_targets: str | None) -> None:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from napkin.errors import NapkinError
 from napkin.inputs.launch.names import take_model
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.values import flag, whole, word
 from napkin.inputs.megatron_shape import config_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 INSIDE = ("raw_app_state", "model", "model_part", "whole_model", "pipeline", "optimizer")
 """Keys of a component's config that name the component in it."""

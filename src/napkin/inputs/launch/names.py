@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.low_rank import take_projected
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import Open, names
 from napkin.inputs.presets import base_of, is_preset, is_published, preset
 from napkin.inputs.republished import republished
 from napkin.inputs.slips import among_others, slip_of
 from napkin.options.optimizer_spellings import SPELLINGS, UNMODELED
 from napkin.options.training import FROZEN_FORMATS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 PURE, AUTOCAST, MASTER = "bf16-pure", "amp-bf16", "bf16-mixed"
 FP16, FP8, FP32 = "fp16-mixed", "fp8-mixed", "fp32"

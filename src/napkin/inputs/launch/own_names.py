@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 
 from napkin.inputs.launch.names import take_optimizer
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.values import Open, is_off
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 OTHERS = re.compile(
     r"kwargs|(?:^|_)(?:vit|vision|visual|critic|ref|reference|reward|rm|rollout|vllm|infer|teacher|eval)(?:_|$)"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from napkin.inputs.launch.names import AUTOCAST, MASTER, MEGATRON, PURE
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.stated import ASSUMED
 from napkin.inputs.launch.values import flag, word
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 
 def adapters(frozen: str, kept: str, compute: str = "bf16", master: bool = False) -> str:

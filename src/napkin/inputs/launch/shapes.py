@@ -6,10 +6,6 @@ from collections.abc import Mapping
 
 from napkin.inputs.presets import preset, presets
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 _SIZES = (
     ("hidden_size", "d_model", "n_embd"),
     ("num_hidden_layers", "n_layers", "n_layer"),

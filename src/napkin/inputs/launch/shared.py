@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping
 from napkin.errors import NapkinError
 from napkin.inputs.launch import values
 from napkin.inputs.launch.checks import take_hybrid
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.settings_files import path_of
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.launch.values import calculated, flag, number, whole, word
 from napkin.units import Unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 SHARDING = {
     "full_shard": 3,

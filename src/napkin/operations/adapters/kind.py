@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from napkin.autograd.tensors import BYTES, WEIGHT, Tensor
 from napkin.elementwise import Number
 from napkin.operations.adapters.named import is_chosen
+from napkin.operations.implementations import Implementation
 from napkin.operations.roles import DOWN
 from napkin.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.operations.base import Operation
-    from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering
     from napkin.operations.tuning import Tuning
 

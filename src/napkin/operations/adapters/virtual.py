@@ -9,16 +9,15 @@ from napkin.autograd.tensors import BYTES, Tensor
 from napkin.elementwise import Number
 from napkin.errors import Refused
 from napkin.operations.adapters.kind import AdaptedLayer, AdapterKind, AdapterProduct
+from napkin.operations.implementations import Implementation
 from napkin.operations.roles import TOKEN
-from napkin.operations.tuning import PREFIX
+from napkin.operations.tuning import PREFIX, Tuning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from napkin.operations.base import Operation
-    from napkin.operations.implementations import Implementation
     from napkin.operations.lowering import Lowering
     from napkin.operations.model import Model
-    from napkin.operations.tuning import Tuning
 
 
 QKV = tuple[Tensor, Tensor, Tensor]

@@ -20,10 +20,6 @@ from napkin.operations.implementations import FP32_ROTARY, HF, NEVER, Running
 from napkin.operations.model import Layer, Model
 from napkin.record import replace
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
 
 def _between(config: Config, layers: int) -> Callable[[int], bool]:
     """Experts in each n-th layer from a first to a last one."""

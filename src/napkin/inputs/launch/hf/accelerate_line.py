@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.remaining import finish
 from napkin.inputs.launch.source import FileValue, LaunchFile
 from napkin.inputs.load import Document
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 LAUNCHERS = ("accelerate", "accelerate.commands.launch")
 KINDS = {"use_deepspeed": "DEEPSPEED", "use_fsdp": "FSDP", "use_megatron_lm": "MEGATRON_LM"}

@@ -11,14 +11,11 @@ from napkin.inputs.launch.lora import (
     take_ranks,
     take_saved,
 )
+from napkin.inputs.launch.reading import Reading
 from napkin.inputs.launch.shared import adopt_settings
 from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import ASSUMED, DEFAULT
 from napkin.inputs.launch.values import Open, flag, natural, word
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
 
 RANKS = ("lora_r", "lora_rank", "peft_lora_r", "lora_dim")
 """Spellings of LoRA's rank; the third is TRL's before 0.8 (examples/scripts/sft.py)."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from napkin.inputs.launch.hf.trl import has_trl_defaults, is_trl
 from napkin.inputs.launch.precisions import adapters, dtype, full_policy
+from napkin.inputs.launch.reading import Reading
+from napkin.inputs.launch.source import LaunchFile
 from napkin.inputs.launch.stated import ASSUMED
 from napkin.inputs.launch.values import flag, word
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from napkin.inputs.launch.reading import Reading
-    from napkin.inputs.launch.source import LaunchFile
 
 AUTOCASTS = word({"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "no": None, "false": None})
 """Values of accelerate's mixed_precision."""
