@@ -38,6 +38,7 @@ from napkin.evidence.rows.runs import run_kind_of
 from napkin.evidence.rows.teams import origin_of
 from napkin.evidence.rows.words import graphs_named
 from napkin.evidence.software.scripts import scripts_of
+from napkin.evidence.software.stacks import STACKS
 from napkin.footprint.allocator import CONTEXT, Figure
 from napkin.inputs.hardware import Hardware
 from napkin.operations.implementations import ALWAYS, CUDNN, EFFICIENT, Implementation
@@ -200,14 +201,12 @@ def fine_tuning(row: RowFields) -> FineTuning:
 
 
 def graphs_of(row: RowFields, stack: str) -> str:
-    """Return what CUDA graphs capture in a row's run: what it states, or the layers where NVIDIA's code for MLPerf runs
-    (NVIDIA, CUDA graph best practices for PyTorch, docs.nvidia.com/dl-cuda-graph, Llama 2 70B LoRA: all submission
-    configurations set MCORE_CUDA_GRAPH=1; mlcommons/training_results_v4.0 NVIDIA/benchmarks/llama2_70b_lora:
-    LAYER_CUDA_GRAPH=1)."""
+    """Return what CUDA graphs capture in a row's run: what it states, or what its stack's submissions to MLPerf do."""
     stated = graphs_named(row.text("layout.graphs"))
     if stated in GRAPHS:
         return stated
-    return PARTS if run_kind_of(row) == "benchmark" and stack == "megatron-core" else ""
+    known = STACKS.get(stack)
+    return PARTS if run_kind_of(row) == "benchmark" and known is not None and known.graphed_layers else ""
 
 
 def _for_task(row: RowFields, stated: _Stated, plain: Implementation, masked: bool) -> Implementation:

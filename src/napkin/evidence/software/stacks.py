@@ -80,6 +80,10 @@ class SoftwareStack:
                     window masks: with 128 keys its time grows as the square of the length, in 16 bits as the length
                     (NVIDIA/cudnn-frontend at 3929da2, benchmark/sdpa_benchmark_training/results/gpt_oss, cuDNN 9.22)
     selective       what its selective recomputation runs again: attention (its core) or matmuls (every second one)
+    graphed_layers  CUDA graphs capture the layers of a step where it is submitted to MLPerf (NVIDIA, CUDA graph best
+                    practices for PyTorch, docs.nvidia.com/dl-cuda-graph, Llama 2 70B LoRA: all submission
+                    configurations set MCORE_CUDA_GRAPH=1; mlcommons/training_results_v4.0
+                    NVIDIA/benchmarks/llama2_70b_lora: LAYER_CUDA_GRAPH=1)
     """
 
     name: str
@@ -119,6 +123,7 @@ class SoftwareStack:
     early_cudnn: bool = False
     narrow_attention: bool = False
     selective: str = "matmuls"
+    graphed_layers: bool = False
 
     def kernel(self, generation: str) -> str:
         """Return the attention kernel that it runs on a generation of accelerators."""
@@ -150,6 +155,7 @@ class SoftwareStack:
 MEGATRON_CORE = SoftwareStack(
     "megatron-core",
     "Megatron-LM, NeMo, Megatron Bridge since the autumn of 2024",
+    graphed_layers=True,
     fused_chains=True,
     fused_casts=True,
     experts_apart=True,
