@@ -77,8 +77,8 @@ def test_a_gemm_reads_both_operands_and_writes_its_result_at_the_rate_that_memor
     clock = Clock(
         replace(UNIT, bandwidth=4.0, memory=0.5), StepLayout(sequence=S, micro_batch=B, micro_batches=1, low=low)
     )
-    sizes = (leaf(name, size, "1", GIVEN) for name, size in (("m", 4), ("k", 6), ("n", 5), ("batch", 3)))
-    found = clock.gemm("x", *sizes, wide=wide)
+    m, k, n, batch = (leaf(name, size, "1", GIVEN) for name, size in (("m", 4), ("k", 6), ("n", 5), ("batch", 3)))
+    found = clock.gemm("x", m, k, n, batch, wide)
     seconds = {part.name: part.value for part in found.parts}
     assert seconds["x/moved"] == 3 * (operand * (4 * 6 + 6 * 5) + 2 * 4 * 5) / (4 * 0.5)
 
