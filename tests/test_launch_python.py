@@ -496,3 +496,6 @@ def test_a_function_that_is_called_elsewhere_has_its_defaults() -> None:
         FUNCTION.replace("**more", "").replace("**loading", "") + "train_fn(NAME, batch=2)\ntrain_fn(NAME, batch=4)\n"
     )
     assert read(both)[0]["micro-batch"] is None
+    named = FUNCTION.replace("**more", "").replace("**loading", "").replace("name, dtype", 'dtype=1, name="gpt2", d')
+    model = read(named)[1].inputs["model"]
+    assert (model.value, model.origin, model.where.split(", ")[0]) == ("gpt2", "default", "name")

@@ -222,8 +222,10 @@ def _take_model(program: TrainingProgram, trainer: Call | None) -> bool:
     for one in every:
         made = owner(one.node)
         if one.node.args:
-            value = Values((one.outer, one.names)).of(one.node.args[0])
-            program.add("model_name_or_path", f"{made}.from_pretrained", value, one.node.lineno)
+            values = Values((one.outer, one.names))
+            value = values.of(one.node.args[0])
+            taken = tuple(values.conditions)
+            program.add("model_name_or_path", f"{made}.from_pretrained", value, one.node.lineno, taken)
         words = dict(OF_MODEL)
         named = Call(one.node, f"{made}.from_pretrained", one.names, one.outer, one.sure, one.targets)
         program.take(named, words)
