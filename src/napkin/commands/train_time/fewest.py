@@ -47,7 +47,7 @@ def read_fewest(inputs: Inputs, known: Mapping[str, Term], hardware: Hardware) -
     claim = f"no number of GPUs up to {found.most:,} {'fits and ' if runs.too_large else ''}{trains}"
     hint = f"{MORE_RANKS}; " if "global-batch" in inputs.given else ""
     gpus = found.or_refuse(claim, f"{hint}napkin plan searches the layouts")
-    _take(inputs, gpus, options)
+    _record(inputs, gpus, options)
     inputs.depends(("within",), True)
     low = fewest(lambda n: runs.enough(n, -1), counts, EIGHTHS).gpus
     high = fewest(lambda n: runs.enough(n, 1), counts, EIGHTHS).gpus
@@ -65,7 +65,7 @@ def read_smallest(inputs: Inputs, hardware: Hardware) -> Term:
     found, _, options = _read_first(inputs, read_model(inputs), counts, 1.0, math.inf)
     claim = f"the step is not certain to fit on any number of GPUs up to {found.most:,} with this layout"
     gpus = found.or_refuse(claim, "napkin memory suggests what makes it fit; --gpus N answers without it")
-    _take(inputs, gpus, options)
+    _record(inputs, gpus, options)
     inputs.assume(f"{gpus} GPU{'s' if gpus > 1 else ''}, the fewest it fits on")
     return leaf("gpus", gpus, "GPU", TRUE)
 
@@ -87,7 +87,7 @@ def _taken(gpus: int, options: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in options.items() if gpus != 1 or name == "recompute"}
 
 
-def _take(inputs: Inputs, gpus: int, options: Mapping[str, str]) -> None:
+def _record(inputs: Inputs, gpus: int, options: Mapping[str, str]) -> None:
     """Take a number of GPUs and the options that make its step fit, and say so."""
     for name, text in options.items():
         inputs.redefault(name, text)
