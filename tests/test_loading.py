@@ -146,3 +146,14 @@ def test_the_fewest_gpus_hold_the_weights_that_each_loads() -> None:
     assert unstated.values["gpus"] == waiting.values["gpus"]
     assert everywhere.status == 1
     assert "--loading host" in everywhere.err
+
+
+def test_what_plan_suggests_says_where_weights_wait() -> None:
+    """A suggestion of plan is one that memory calls fitting: weights that do not all fit on a GPU wait in host memory
+    until ranks divide them."""
+    asked = "llama3-70b --seq 512 --hardware rtx-3090 --gpus 2 --zero 3 --framework fsdp --lora-rank 8 --quantized nf4"
+    found = run_line(f"plan {asked} --json").data["suggestions"]
+    assert found
+    for one in found:
+        assert "--loading host" in one["change"]
+        assert run_line(f"{one['command'].removeprefix('napkin ')} --json").data["verdict"] == "fits"

@@ -61,7 +61,10 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
     )
     tuned = question.setup.tunes
     here, more = read_found(question.asked, search, advice(search) if tuned else remedies(search))
-    here, more = [_loaded(question, one, hardware) for one in here], more and _loaded(question, more, hardware)
+    here, more = (
+        [loaded(question.model, one, hardware) for one in here],
+        more and loaded(question.model, more, hardware),
+    )
     before, why = _pace(question, {}, hardware, question.setup)
     rows = [_row(question, hardware, one, before, why) for one in here]
     read_host_of(question.asked, search, rows)
@@ -79,10 +82,10 @@ def suggest(answer: Answer, question: MemoryQuestion, hardware: Hardware) -> Non
         )
 
 
-def _loaded(question: MemoryQuestion, one: Remedy, hardware: Hardware) -> Remedy:
+def loaded(model: Model, one: Remedy, hardware: Hardware) -> Remedy:
     """Return a suggestion whose weights wait in host memory while they are loaded, where all of them are more than a
     GPU holds before ranks divide them."""
-    if loaded_by_each(question.model, one.fit.step.setup) <= hardware.capacity:
+    if loaded_by_each(model, one.fit.step.setup) <= hardware.capacity:
         return one
     return replace(one, options={**one.options, "loading": HOST})
 

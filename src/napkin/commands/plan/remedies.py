@@ -75,6 +75,8 @@ class _Changed:
 
     def row(self, remedy: Remedy) -> Row:
         """Return one suggestion: the changes, the memory per GPU, and the time of the recommended layout."""
+        changes, model = tuple(remedy.options.items()), self.question.layouts.request.model
+        remedy = of_memory.loaded(model, remedy, self.question.layouts.hardware)
         row: dict[str, Cell] = {
             "change": remedy.change,
             "used": int(remedy.fit.reported.used.value),
@@ -83,13 +85,13 @@ class _Changed:
             row["trains"] = of_memory.TRAINS_LORA
         if "offload" in remedy.options:
             row |= of_memory.on_host(self.in_memory(), remedy, self.question.layouts.hardware)
-        changes = tuple(remedy.options.items())
         if changes in self.untimed:
             line = of_memory.command_line(self.in_memory(), remedy)
             return {**row, "command": line, "untimed": self.untimed[changes]}
         changed, chosen = self.best[changes]
         given = changed.asked.given if keeps(remedy.fit.step.setup) else changed.asked.without("host-memory")
-        line = Inputs(changed.asked.command, given).command_line("plan", {})
+        waits = {name: text for name, text in remedy.options.items() if (name, text) not in changes}
+        line = Inputs(changed.asked.command, given).command_line("plan", waits)
         speed = {"step/time": chosen.time.value, "tokens_per_second_per_gpu": 1 / chosen.token}
         run = run_of(changed, self.gpus, chosen.token)
         return {**row, **degrees(chosen.layout), **speed, **run, "command": line}
