@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from napkin.commands.plan.published import PATH as PUBLISHED
 from napkin.commands.plan.question import PlanQuestion
 from napkin.commands.screens.setup import trained_part
-from napkin.commands.screens.suggestions import first_command, host_line, hosted, joined
+from napkin.commands.screens.suggestions import change_of, first_command, host_line, hosted, joined
 from napkin.errors import HELD, UNDECIDED
 from napkin.planning.verdicts import FITS, NOT
 from napkin.render.answer import Answer, Row, number_in, suggested
@@ -111,7 +111,7 @@ def _advised(question: PlanQuestion, rows: Sequence[Row]) -> Table | None:
         return None
     pace = "run" if question.tokens is not None else "step" if question.layouts.request.batch else "speed"
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column(pace, remark=True))
-    return Table(columns, [(str(row["change"]), size(number_in(row, "used")), _pace(row, pace)) for row in rows])
+    return Table(columns, [(change_of(row), size(number_in(row, "used")), _pace(row, pace)) for row in rows])
 
 
 def _pace(row: Row, pace: str) -> str:

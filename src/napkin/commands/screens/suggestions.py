@@ -23,7 +23,7 @@ def would_fit(rows: Sequence[Row], most: int) -> Table | None:
     if not rows:
         return None
     columns = (Column("would fit with"), Column("per GPU", True, 1), Column("time", remark=True))
-    return Table(columns, [(_change(row), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
+    return Table(columns, [(change_of(row), size(number_in(row, "used")), _slower(row)) for row in rows[:most]])
 
 
 def first_command(rows: Sequence[Row], gpus: float = math.inf) -> str:
@@ -33,7 +33,7 @@ def first_command(rows: Sequence[Row], gpus: float = math.inf) -> str:
     return str(next(near, rows[0])["command"])
 
 
-def _change(row: Row) -> str:
+def change_of(row: Row) -> str:
     """Return the changed options, cut between two of them where the other columns would have no room; --json has
     all."""
     pieces = str(row["change"]).split(" --")
