@@ -254,3 +254,11 @@ def test_fine_tuning_that_may_not_fit_has_changes_with_which_it_does(napkin: Nap
     assert "--seq 2048" in changes
     fused = napkin(f"{TUNED} --sample-tokens 400 --gpus 4 --loss fused --json")
     assert fused.data["verdict"] == "fits"
+
+
+def test_a_layout_that_is_too_close_to_call_is_said_to_be(napkin: Napkin) -> None:
+    options = "gemma3-4b --seq 16384 --hardware a100 --gpus 1 --task sft --trainer axolotl --recompute full"
+    outcome = napkin(f"plan {options} --global-batch 1")
+    assert outcome.status == 1
+    assert "too close to call: its interval begins below that" in " ".join(outcome.out.split())
+    assert "TOO CLOSE TO CALL" in napkin(f"memory {options}").out

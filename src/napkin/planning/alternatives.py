@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from napkin.errors import UNDECIDED
 from napkin.footprint.loading import loaded_by_each
 from napkin.footprint.memory import least_states
 from napkin.planning.fewest import LIMIT
@@ -11,6 +12,7 @@ from napkin.planning.fitting_layouts import FittingLayouts
 from napkin.planning.grid import Request, forced, near_values
 from napkin.planning.layouts import LayoutQuestion
 from napkin.planning.obstacles import broken_rules, largest_bucket
+from napkin.planning.verdicts import evaluate
 from napkin.record import replace
 from napkin.training.layout import Layout
 from napkin.training.recomputation import recompute
@@ -31,9 +33,11 @@ def reasons(question: LayoutQuestion, request: Request, found: FittingLayouts | 
             f"{human(held, 'byte')} of weights on each GPU before ranks divide them, unless --loading host"
         ]
     if found is not None and found.least is not None:
+        unsure = evaluate(request.model, question.setup(found.least), capacity).verdict == UNDECIDED
         return [
-            f"none of {found.layouts:,} layouts fits {human(capacity, 'byte')}: the smallest takes "
-            f"{human(found.least_used, 'byte')}{largest_bucket(request, found.least)}"
+            f"none of {found.layouts:,} layout{'s' * (found.layouts != 1)} fits {human(capacity, 'byte')}: the "
+            f"smallest takes {human(found.least_used, 'byte')}{largest_bucket(request, found.least)}"
+            f"{', and is too close to call: its interval begins below that' * unsure}"
         ]
     most = request.batch or request.most
     return broken_rules(request) or [
