@@ -137,9 +137,9 @@ def test_each_framework_that_a_refusal_offers_is_one_that_runs(napkin: Napkin, t
 @pytest.mark.parametrize("software", ["--framework fsdp", "--trainer openrlhf", "--trainer verl", "--trainer nemo-rl"])
 def test_a_plan_without_sharding_states_it_where_sharding_is_usual(napkin: Napkin, software: str) -> None:
     rows = napkin(f"plan {ON_8} {software} --lora-rank 8 --rows 400 --json").data["rows"]
-    whole = [row for row in rows if row["zero"] == 0 and row["dp"] * row["cp"] > 1 and row["micro_batch"] == 1]
+    whole = [row for row in rows if row["zero"] == 0 and row["dp"] * row["cp"] > 1]
     assert whole
-    for row in whole:
+    for row in whole[:6]:
         step = napkin(f"{row['command'].removeprefix('napkin ')} --json")
         assert step.values["memory/total"] == row["memory/total"]
         assert step.data["inputs"]["zero"]["value"] == "0"

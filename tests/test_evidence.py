@@ -187,9 +187,9 @@ def test_published_steps_with_their_source_left_out() -> None:
     """The figures of docs/accuracy.md, with room for a new row or two."""
     found = accuracy.errors()
     dense = accuracy.summary(found.out[~found.experts])
-    assert dense[1] < 0.075
+    assert dense[1] < 0.08
     assert dense[3] < 0.22
-    assert accuracy.summary(found.inside[~found.experts])[1] < 0.055
+    assert accuracy.summary(found.inside[~found.experts])[1] < 0.062
     experts = accuracy.summary(found.out[found.experts])
     assert experts[2] < 0.24
     assert experts[3] < 0.44

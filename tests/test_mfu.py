@@ -235,7 +235,7 @@ def test_nanogpt_divides_by_the_peak_of_an_a100(card: str) -> None:
 
 
 def test_a_rare_mfu_is_not_called_good_without_reserve() -> None:
-    """One in a hundred published steps reaches 0.71: the verdict of the second line says so as the remark does."""
+    """One in a hundred published steps reaches 0.70: the verdict of the second line says so as the remark does."""
     line = "mfu llama3-8b --hardware h100 --seq 8192 --tokens-per-second-per-gpu"
     assert "GOOD BUT RARE" in run_line(f"{line} 12792").out.splitlines()[1]
     assert "RARE" not in run_line(f"{line} 9000").out

@@ -98,7 +98,7 @@ def test_a_batch_size_is_said_to_be_one_gpu_s() -> None:
 @pytest.mark.parametrize(
     ("line", "hints"),
     [
-        ("memory llama3-8b --hardware 4060", ["rtx-4090", "--hardware-file"]),
+        ("memory llama3-8b --hardware 4095", ["rtx-4090", "--hardware-file"]),
         ("memory qwen2.5-opera-7b", ["a config.json's path", "only like it by name: qwen2.5-7b"]),
         ("memory llama 3 8b --hardware h100", ["llama-3-8b"]),
         ("memory llama3-8b --task instruct", ["sft"]),

@@ -115,10 +115,11 @@ def test_an_engine_without_room_for_a_response_is_refused(command: str) -> None:
 def test_a_suggestion_on_one_data_parallel_rank_leaves_out_the_sharding() -> None:
     line = (
         "memory llama3-8b --task grpo --gpus 8 --hardware a100-80gb --zero 1 --prompt-tokens 500 "
-        "--response-tokens 6000 --samples-per-prompt 8 --global-batch 64 --rollout separate:4"
+        "--response-tokens 6000 --samples-per-prompt 8 --global-batch 64 --rollout separate:4 --trainer nemo-rl "
+        "--framework megatron-core"
     )
     found = run_line(f"{line} --json").data["suggestions"]
-    assert any("--tp 4" in one["change"] for one in found)
+    assert any(one["change"] == "--tp 4 --zero 0" for one in found)
     for one in found:
         outcome = run_line(f"{one['command'].removeprefix('napkin ')} --json")
         assert (outcome.status, outcome.data["verdict"]) == (0, "fits"), one["command"]

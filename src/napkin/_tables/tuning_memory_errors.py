@@ -187,6 +187,10 @@ OUTSIDE: tuple[tuple[str, str, str, str, float], ...] = (
     ('swift24-qwen-7b-gptq-int4', 'ms-swift documentation, benchmark of early 2024', '', 'plain', 0.0),
     ('swift24-qwen-7b-nf4', 'ms-swift documentation, benchmark of early 2024', '', 'plain', 0.0),
     ('swift24-qwen-14b-nf4', 'ms-swift documentation, benchmark of early 2024', '', 'plain', 0.0),
+    ('galore-7b-b1', 'GaLore scripts', '', 'plain', 0.027),
+    ('galore-7b-b16', 'GaLore scripts', '', 'plain', 0.0),
+    ('axl2527-gemma3', 'GitHub thread', 'axolotl#2527', 'plain', 0.0),
+    ('mft107-7b', 'GitHub thread', 'mistralfinetune#107', 'fsdp', 0.0),
 )
 """Row, its source's title and thread, its framework, and how far (in log space) the live bytes would have to be from
 the formulas' for the measured figure to lie within the ends."""

@@ -20,7 +20,7 @@ from napkin.term import GIVEN, Term, add, constant, divide, leaf, multiply, subt
 from napkin.training.order import order_of
 from napkin.training.recomputation import OPERATIONS, SECOND_LINEARS, Recompute
 
-RARE, GOOD, FAIR, BAD = 0.71, 0.39, 0.23, 0.05
+RARE, GOOD, FAIR, BAD = 0.70, 0.40, 0.23, 0.05
 """MFU (palm) of published training steps on accelerators at their printed clock, with equal weight for each source: 1 %
 reach RARE, 50 % GOOD, 90 % FAIR.
 Below BAD, a threshold from a lecture, something is wrong (Stanford CS336, lecture 2)."""
