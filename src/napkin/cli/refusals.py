@@ -96,7 +96,7 @@ def refuse_trainer_line(command: Signature, words: Sequence[str]) -> None:
 def refuse_missing_command(command: Signature, words: Sequence[str]) -> None:
     """Reject the line of a wrapper that does not begin with the command to run (`sweep llama3-8b --gpus 8`) as one
     problem."""
-    if command.name not in WRAPPERS or not {"over", "change"} & {*command.names}:
+    if command.name not in WRAPPERS or "sides" in command.names:
         return  # `compare A B` names no command
     from napkin.cli.spellings import is_size
     from napkin.inputs.presets import is_preset
@@ -143,7 +143,9 @@ def _of_second_side(command: Signature, word: str, given: Mapping[str, OptionTex
         return None
     if word.startswith("--"):
         return f"--against {word[2:62]}=VALUE: options of the other side"
-    if command.target in ("hardware", "params"):
+    from napkin.commands.compare import LISTED
+
+    if command.target in LISTED:
         return f"napkin compare {given[name].text} {word[:60]}"
     return f"--against {name}={word[:60]}"
 

@@ -204,7 +204,7 @@ def _degrees(model: Model, setup: Setup, given: Options, node: int) -> Iterator[
     long = [k for k in times if int(layout.seq) % (cp * k * tp) == 0]
     divides = setup.framework.divides
     wide, long = wide if divides.tensor else [], long if divides.of("cp", layout.ulysses) else []
-    if setup.tunes and setup.implementation.of_transformers and setup.framework is PLAIN and tp * pp == 1:
+    if setup.tunes_own_class and setup.framework is PLAIN and tp * pp == 1:
         wide, times = [], []  # fine-tuning libraries shard a model of transformers over data-parallel ranks
     assigned = bool(layout.stages) or model.on_one_stage
     deep = [k for k in times if not assigned and model.stacks[-1].depth % (pp * k * int(layout.vp)) == 0]

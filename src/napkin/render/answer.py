@@ -111,8 +111,13 @@ class Answer:
     def judgement(self) -> str | None:
         """The word that a table of several answers shows: the verdict on a limit, else the one on memory (`fit`), else
         the answer's own."""
-        fit = self.extra.get("fit")
-        return fit if isinstance(fit, str) and self.verdict not in HELD.values() else self.verdict
+        return self.verdict if self.verdict in HELD.values() else self.fit
+
+    @property
+    def fit(self) -> str | None:
+        """The verdict on memory where it stands next to the answer's own; else that one."""
+        fit = self.extra.get("fit", self.verdict)
+        return fit if isinstance(fit, str) else None
 
     def by_path(self) -> dict[str, Term]:
         """Return the published terms by their paths."""

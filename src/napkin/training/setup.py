@@ -123,6 +123,11 @@ class Setup:
         return self.task != PRETRAIN or self.implementation.tuning is not None or self.freezes or self.still_head
 
     @property
+    def tunes_own_class(self) -> bool:
+        """Return whether this fine-tunes a model's own class of transformers, as fine-tuning libraries do."""
+        return self.tunes and self.implementation.of_transformers
+
+    @property
     def freezes(self) -> bool:
         """Return whether the first layers are not trained and save nothing."""
         return self.frozen is not None or self.asleep != ""

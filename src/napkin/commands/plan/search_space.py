@@ -207,8 +207,7 @@ def _read_bounds(inputs: Inputs, setup: Setup, alone: bool) -> None:
     """Exclude parallelism that the software does not have: pipeline stages where it divides no layers, and those and
     tensor parallelism in fine-tuning. alone: fine-tuning without named software."""
     staged = read_whether_staged(inputs)
-    own = setup.tunes and setup.implementation.of_transformers
-    if not own and staged:
+    if not setup.tunes_own_class and staged:
         return
     left_out = ["pp", "tp"] if alone else ["pp"]
     for name in left_out:

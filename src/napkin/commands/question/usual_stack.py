@@ -20,7 +20,7 @@ def read_usual_stack(inputs: Inputs, setup: Setup) -> str:
     """Return the software if no option names it: that of fine-tuning on data-parallel ranks, else what the layout
     suggests."""
     layout = setup.layout
-    if setup.tunes and setup.implementation.of_transformers and layout.tp * layout.pp * layout.ep == 1:
+    if setup.tunes_own_class and layout.tp * layout.pp * layout.ep == 1:
         return TUNES_ON
     return "unknown" if layout.gpus == 1 else "fsdp-compiled" if layout.zero == 3 else PLANS_ON
 

@@ -32,10 +32,8 @@ class Point:
     @property
     def fit(self) -> str | None:
         """The verdict on the memory, whether it is the answer's verdict or stands next to it; None if none is."""
-        if self.answer is None:
-            return None
-        said = self.answer.extra.get("fit", self.answer.verdict)
-        return said if isinstance(said, str) and said in VERDICTS else None
+        said = None if self.answer is None else self.answer.fit
+        return said if said in VERDICTS else None
 
     def value(self, option: Option) -> Parsed:
         """Return the value of a swept option, in base units."""
